@@ -1,0 +1,125 @@
+"""What every tree model shares: the embedding, the dropout and the classifier on each node."""
+
+from __future__ import annotations
+
+import abc
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jaxrec.data import Forest
+
+# Tai et al. 2015 and Socher et al. 2013 draw word vectors from this range.
+EMBEDDING_RANGE = 0.05
+
+
+class NodeStates(NamedTuple):
+    """The hidden state of every call that a model made, in no particular order.
+
+    Attributes:
+        hidden: ``[calls, hidden_dim]``; rows that no call wrote are zero.
+        node: int32 ``[calls]``, the node that each row belongs to. Rows that no call wrote hold
+            the number of nodes, which is out of range on purpose: scatters drop them.
+    """
+
+    hidden: jax.Array
+    node: jax.Array
+
+
+def node_states(hidden: jax.Array, node: jax.Array, valid: jax.Array, size: int) -> NodeStates:
+    """Builds `NodeStates` of a forest of ``size`` nodes from what `jaxrec.collect` reports.
+
+    Rows without a call are selected away here, once, so that nothing that they may hold (NaN
+    included) can reach a value or, through a product with a zero cotangent, a gradient.
+    """
+    hidden = jnp.where(valid[:, None], hidden, jnp.zeros_like(hidden))
+    return NodeStates(hidden, jnp.where(valid, node, size))
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises ``ValueError`` for the first size that is not a positive integer."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}.")
+
+
+def check_same_dims(model: str, embed_dim: int, hidden_dim: int) -> None:
+    """Raises ``ValueError`` unless word vectors can serve as leaf states of ``model``."""
+    if embed_dim != hidden_dim:
+        raise ValueError(
+            f"{model} uses word vectors as the states of its leaves, so embed_dim and hidden_dim "
+            f"must be equal; got embed_dim={embed_dim}, hidden_dim={hidden_dim}. Make them equal, "
+            "or use TreeLSTM, which projects its leaves."
+        )
+
+
+class TreeClassifier(nnx.Module):
+    """A recursive model with a softmax classifier on every node of a forest.
+
+    Subclasses hold the composition and say, in `states`, how a forest becomes hidden states.
+    Dropout acts on the input of the classifier alone (Tai et al. 2015, section 5), with one mask
+    entry for each node and feature, whatever order the nodes are computed in.
+
+    Attributes:
+        embed: The word vectors, ``embed.embedding [vocab_size, embed_dim]``.
+        classifier: The linear layer from a hidden state to class scores.
+        dropout: Off when ``dropout=0`` or in evaluation mode (``model.eval()``).
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        hidden_dim: int,
+        num_classes: int,
+        *,
+        rngs: nnx.Rngs,
+        dropout: float = 0.0,
+    ) -> None:
+        check_sizes(
+            vocab_size=vocab_size,
+            embed_dim=embed_dim,
+            hidden_dim=hidden_dim,
+            num_classes=num_classes,
+        )
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout is a probability below 1, got {dropout}.")
+        initializer = _symmetric_uniform(EMBEDDING_RANGE)
+        self.embed = nnx.Embed(vocab_size, embed_dim, embedding_init=initializer, rngs=rngs)
+        self.classifier = nnx.Linear(hidden_dim, num_classes, rngs=rngs)
+        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+
+    @abc.abstractmethod
+    def states(self, forest: Forest) -> NodeStates:
+        """The hidden state of every node of the forest, in the order of the calls."""
+
+    def __call__(self, forest: Forest, *, rngs: nnx.Rngs | jax.Array | None = None) -> jax.Array:
+        """Class scores (logits) of every node.
+
+        Args:
+            forest: Trees as `jaxrec.data.pack` makes them.
+            rngs: A key for the dropout mask, in place of the module's own stream.
+
+        Returns:
+            ``[nodes, num_classes]``; zero at padding and at nodes that no root reaches.
+        """
+        nodes = forest.left.shape[0]
+        states = self.states(forest)
+        hidden = states.hidden
+        if self.dropout.rate > 0.0 and not self.dropout.deterministic:
+            mask = self.dropout(jnp.ones((nodes, hidden.shape[1]), hidden.dtype), rngs=rngs)
+            hidden = hidden * mask.at[states.node].get(mode="clip")
+        scores = self.classifier(hidden)
+        empty = jnp.zeros((nodes, scores.shape[1]), scores.dtype)
+        return empty.at[states.node].set(scores, mode="drop")
+
+
+def _symmetric_uniform(limit: float) -> nnx.Initializer:
+    """The uniform distribution over ``(-limit, limit)``."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype = jnp.float32) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+    return init
