@@ -1,0 +1,185 @@
+"""JAX batched by hand: what one writes for these models alone, with neither recursion nor jaxrec.
+
+One program a shape: leaves at once, then a loop over chunks of ready nodes (`_hand_jax_order`). The
+gradient is written out too: the reverse loop keeps the pre-activation cotangents, in place of the
+gates, and the weight gradients are one matmul after it. Every row is read by one parent, so that
+cotangents are gathered, not scattered. Word vectors are updated by row.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from benchmarks._models import CLASSES, EPSILON, LEARNING_RATE, Params
+from benchmarks._trees import Forest
+from benchmarks.peers._hand_jax_cells import CELLS, Arrays, Cell, State
+from benchmarks.peers._hand_jax_order import Plan, chunk_width, plan
+from benchmarks.peers._protocol import Gradients, Program
+
+_OPTIONS: dict[str, bool | int | str] = {}
+
+
+class _Tapes(NamedTuple):
+    """States of all rows, [rows, hidden] each; and of inner rows, what is kept and what was read."""
+
+    states: State
+    kept: Array
+    hidden: Array
+
+
+def _rows(array: Array, index: Array) -> Array:
+    return array.at[index].get(mode="promise_in_bounds")
+
+
+def _read_pairs(states: State, index: Array) -> State:
+    """The rows of [left, right], side by side."""
+    return tuple(_rows(s, index).reshape(index.shape[0] // 2, -1) for s in states)
+
+
+def _write(tape: Array, rows: Array, start: Array) -> Array:
+    return lax.dynamic_update_slice_in_dim(tape, rows, start, 0)
+
+
+def _forward(cell: Cell, params: Arrays, batch: Plan, x: Array) -> tuple[_Tapes, Array]:
+    """States of all rows, and what the leaves keep."""
+    leaf_state, leaf_kept = cell.leaf(params, x)
+    leaves, (capacity, pair) = len(x), batch.children.shape
+    inner, size = capacity * pair // 2, leaf_state[0].shape[1]
+    states = tuple(jnp.concatenate([s, jnp.zeros((inner, size))]) for s in leaf_state)
+    kept, hidden = jnp.zeros((inner, cell.gates * size)), jnp.zeros((inner, 2 * size))
+
+    def chunk(k: Array, tapes: _Tapes) -> _Tapes:
+        children = _read_pairs(tapes.states, batch.children[k])
+        new, kept = cell.forward(params, children)
+        row = k * (pair // 2)
+        states = tuple(_write(t, s, leaves + row) for t, s in zip(tapes.states, new))
+        return _Tapes(states, _write(tapes.kept, kept, row), _write(tapes.hidden, children[0], row))
+
+    return lax.fori_loop(0, batch.chunks, chunk, _Tapes(states, kept, hidden)), leaf_kept
+
+
+def _label_loss(params: Arrays, hidden: Array, label: Array) -> Array:
+    logits = hidden @ params["Ws"] + params["bs"]
+    picked = jnp.take_along_axis(logits, jnp.maximum(label, 0)[:, None], 1)[:, 0]
+    return jnp.where(label < 0, 0.0, jax.nn.logsumexp(logits, 1) - picked).sum()
+
+
+def _backward(
+    cell: Cell, params: Arrays, batch: Plan, tapes: _Tapes, dhidden: Array
+) -> tuple[Array, State]:
+    """Cotangents of the inner pre-activations, and of everything that the inner rows have read."""
+    inner, size = len(tapes.hidden), dhidden.shape[1]
+    leaves, width = len(dhidden) - inner, batch.children.shape[1] // 2
+    dread = tuple(jnp.zeros((2 * inner + 1, size)) for _ in range(cell.parts))
+
+    def chunk(step: Array, carry: tuple[Array, State]) -> tuple[Array, State]:
+        kept, dread = carry
+        k = batch.chunks - 1 - step
+        row = k * width
+
+        def cut(tape: Array, start: Array) -> Array:
+            return lax.dynamic_slice_in_dim(tape, start, width)
+
+        children = (cut(tapes.hidden, row), *_read_pairs(tapes.states[1:], batch.children[k]))
+        cotangent = _received(dread, cut(batch.reader, leaves + row), cut(dhidden, leaves + row))
+        pre, dchildren = cell.backward(params, cut(kept, row), children, cotangent)
+        dread = tuple(_write(t, d.reshape(-1, size), 2 * row) for t, d in zip(dread, dchildren))
+        return _write(kept, pre, row), dread
+
+    return lax.fori_loop(0, batch.chunks, chunk, (tapes.kept, dread))
+
+
+def _received(dread: State, reader: Array, dhidden: Array) -> State:
+    """What the one reader of each row sends back, with the loss added to the hidden state's."""
+    first, *rest = (_rows(d, reader) for d in dread)
+    return first + dhidden, *rest
+
+
+def _loss_and_gradients(
+    cell: Cell, params: Arrays, batch: Plan
+) -> tuple[Array, Arrays, Array, Array]:
+    """The loss, dense gradients, and the gradient and value of the rows `batch.words`."""
+    vectors = params["embed"].at[batch.words].get(mode="clip")
+    x = _rows(vectors, batch.word)
+    tapes, leaf_kept = _forward(cell, params, batch, x)
+    output = {name: params[name] for name in ("Ws", "bs")}
+    value_and_grad = jax.value_and_grad(_label_loss, (0, 1))
+    loss, (grads, dhidden) = value_and_grad(output, tapes.states[0], batch.label)
+    scale = 1 / len(batch.roots)
+    pre, dread = _backward(cell, params, batch, tapes, dhidden)
+    received = _received(dread, batch.reader[: len(x)], dhidden[: len(x)])
+    leaf_grads, dx = cell.leaf_backward(params, x, leaf_kept, received)
+    grads = {**grads, **leaf_grads, **cell.weights(tapes.hidden, pre)}
+    dvectors = jnp.zeros_like(vectors).at[batch.word].add(dx)
+    grads, dvectors = jax.tree.map(lambda g: g * scale, (grads, dvectors))
+    return loss * scale, grads, dvectors, vectors
+
+
+def _adagrad(value: Array, total: Array, grad: Array) -> tuple[Array, Array]:
+    total = total + grad**2
+    return value - LEARNING_RATE * grad / (jnp.sqrt(total) + EPSILON), total
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=(1, 2), compiler_options=_OPTIONS)
+def _train_step(model: str, params: Arrays, totals: Arrays, batch: Plan):
+    loss, grads, dvectors, vectors = _loss_and_gradients(CELLS[model], params, batch)
+    new = {name: _adagrad(params[name], totals[name], grad) for name, grad in grads.items()}
+    word_totals = totals["embed"].at[batch.words].get(mode="clip")
+    rows = _adagrad(vectors, word_totals, dvectors)
+    tables = params["embed"], totals["embed"]
+    new["embed"] = tuple(
+        table.at[batch.words].set(r, mode="drop", unique_indices=True, indices_are_sorted=True)
+        for table, r in zip(tables, rows)
+    )
+    return {n: new[n][0] for n in params}, {n: new[n][1] for n in params}, loss
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=_OPTIONS)
+def _infer(model: str, params: Arrays, batch: Plan) -> Array:
+    x = params["embed"].at[batch.words[batch.word]].get(mode="clip")
+    tapes, _ = _forward(CELLS[model], params, batch, x)
+    return _rows(tapes.states[0], batch.roots) @ params["Ws"] + params["bs"]
+
+
+@partial(jax.jit, static_argnums=0)
+def _gradients(model: str, params: Arrays, batch: Plan):
+    loss, grads, dvectors, _ = _loss_and_gradients(CELLS[model], params, batch)
+    table = jnp.zeros_like(params["embed"]).at[batch.words].add(dvectors, mode="drop")
+    return loss, {**grads, "embed": table}
+
+
+class _Weights:
+    """Parameters and Adagrad sums, replaced by every step."""
+
+    def __init__(self, params: Params) -> None:
+        self.params = {name: jnp.array(value) for name, value in params.items()}
+        self.totals = jax.tree.map(jnp.zeros_like, self.params)
+
+
+def build(model: str, params: Params) -> Program:
+    """Builds `model` as one jitted program for each shape of batch."""
+    weights = _Weights(params)
+    assert params["Ws"].shape[1] == CLASSES
+
+    def prepare(forest: Forest) -> Plan:
+        order = plan(forest, len(params["embed"]), chunk_width(len(forest.roots)))
+        return jax.tree.map(jnp.asarray, order)
+
+    def train_step(batch: Plan) -> float:
+        weights.params, weights.totals, loss = _train_step(
+            model, weights.params, weights.totals, batch
+        )
+        return float(loss)
+
+    def infer(batch: Plan) -> np.ndarray:
+        return np.asarray(_infer(model, weights.params, batch))
+
+    def gradients(batch: Plan) -> Gradients:
+        loss, grads = _gradients(model, weights.params, batch)
+        return float(loss), {name: np.asarray(grad) for name, grad in grads.items()}
+
+    return Program(prepare, train_step, infer, gradients)
