@@ -92,16 +92,12 @@ class RNTN(TreeClassifier):
         dropout: float = 0.0,
     ) -> None:
         check_same_dims("RNTN", embed_dim, hidden_dim)
-        super().__init__(
-            vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout
-        )
+        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
         both = 2 * hidden_dim
         # A bilinear form of unit-size inputs sums both**2 products: keep its variance at 1.
         tensor = jax.random.normal(rngs.params(), (both, both, hidden_dim)) / both
         self.tensor = nnx.Param(tensor)
-        self.kernel = nnx.Param(
-            nnx.initializers.lecun_normal()(rngs.params(), (both, hidden_dim))
-        )
+        self.kernel = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), (both, hidden_dim)))
         self.bias = nnx.Param(jnp.zeros(hidden_dim))
 
     def weights(self) -> RNTNWeights:
@@ -112,7 +108,5 @@ class RNTN(TreeClassifier):
 
     def states(self, forest: Forest) -> NodeStates:
         """The state of every node below ``forest.roots``."""
-        _, calls = jr.collect(rntn, in_axes=(None, None, 0))(
-            self.weights(), forest, forest.roots
-        )
+        _, calls = jr.collect(rntn, in_axes=(None, None, 0))(self.weights(), forest, forest.roots)
         return node_states(calls.results, calls.args[2], calls.valid, forest.left.shape[0])

@@ -106,9 +106,7 @@ class TreeLSTM(TreeClassifier):
         rngs: nnx.Rngs,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__(
-            vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout
-        )
+        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
         self.leaf = nnx.Linear(embed_dim, 3 * hidden_dim, rngs=rngs)
         self.composition = nnx.Linear(2 * hidden_dim, 5 * hidden_dim, rngs=rngs)
 

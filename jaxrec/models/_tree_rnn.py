@@ -77,9 +77,7 @@ class TreeRNN(TreeClassifier):
         dropout: float = 0.0,
     ) -> None:
         check_same_dims("TreeRNN", embed_dim, hidden_dim)
-        super().__init__(
-            vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout
-        )
+        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
         self.kernel = nnx.Param(
             nnx.initializers.lecun_normal()(rngs.params(), (2 * hidden_dim, hidden_dim))
         )

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
@@ -44,9 +43,7 @@ class UsedRows(NamedTuple):
     local: npt.NDArray[np.int32]
 
 
-def used_rows(
-    indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
-) -> UsedRows:
+def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None) -> UsedRows:
     """Finds the distinct rows that ``indices`` name, and renumbers the indices to them.
 
     Runs on the host in NumPy: it is part of making a batch, not of the compiled step.

@@ -1,0 +1,37 @@
+"""The command line: ``python -m jaxrec.train --help``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from jaxrec.data import TreebankError
+from jaxrec.train._errors import TrainError
+from jaxrec.train._loop import train
+from jaxrec.train._report import last_line
+from jaxrec.train._settings import parse_settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trains, prints the result as a last line of JSON, and returns the exit status.
+
+    Args:
+        argv: Arguments without the program's name; those of the process if ``None``.
+
+    Returns:
+        0; 2 where the settings or the data are at fault; 130 when interrupted.
+    """
+    try:
+        result = train(parse_settings(argv))
+    except (TrainError, TreebankError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: the same command with --resume goes on", file=sys.stderr)
+        return 130
+    print(last_line(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

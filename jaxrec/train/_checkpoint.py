@@ -1,0 +1,112 @@
+"""Checkpoints, written by orbax: each one whole or not there at all.
+
+Orbax writes a step into a directory with a temporary name and renames it when everything is on
+disk. A run killed while it writes leaves such a directory behind; it is no checkpoint, and the
+next run clears it away. Saving waits until it is done, since the next training step takes over
+the very buffers that are being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import jax
+import orbax.checkpoint as ocp
+
+from jaxrec.train._errors import TrainError
+from jaxrec.train._progress import Best, Progress, Snapshot
+from jaxrec.train._settings import Settings, changed_settings
+
+# The last one, and the one before in case the disk itself fails.
+_KEPT: Final = 2
+_FOLDER: Final = "checkpoints"
+
+
+def has_checkpoints(out: Path) -> bool:
+    """Whether a run has written a whole checkpoint below ``out``."""
+    folder = out / _FOLDER
+    return folder.is_dir() and any(entry.name.isdecimal() for entry in folder.iterdir())
+
+
+class Checkpoints:
+    """The checkpoints of one run, in ``out/checkpoints``; a context manager.
+
+    Args:
+        out: Directory of the run.
+        settings: Saved with each checkpoint, and compared when one is restored.
+        fingerprint: Identifies the data, likewise.
+    """
+
+    def __init__(self, out: Path, settings: Settings, fingerprint: str) -> None:
+        self._settings = settings
+        self._fingerprint = fingerprint
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=_KEPT, enable_async_checkpointing=False, cleanup_tmp_directories=True
+        )
+        self._manager = ocp.CheckpointManager((out / _FOLDER).absolute(), options=options)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._manager.close()
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Writes a checkpoint, numbered by steps taken, and drops the oldest."""
+        about = {
+            "settings": self._settings.as_dict(),
+            "fingerprint": self._fingerprint,
+            "progress": snapshot.progress.as_dict(),
+        }
+        arrays = ocp.args.StandardSave(_arrays(snapshot))
+        self._manager.save(
+            int(snapshot.state.step),
+            args=ocp.args.Composite(arrays=arrays, about=ocp.args.JsonSave(about)),
+        )
+
+    def restore(self, like: Snapshot) -> Snapshot:
+        """Reads the last checkpoint.
+
+        Args:
+            like: A snapshot with arrays of the same shapes.
+
+        Raises:
+            TrainError: There is none, or it is of a run with other settings or data.
+        """
+        step = self._manager.latest_step()
+        if step is None:
+            raise TrainError(f"--resume: {self._manager.directory} holds no checkpoint.")
+        about = self._read(step, about=ocp.args.JsonRestore())["about"]
+        self._check(about)
+        template = jax.tree.map(ocp.utils.to_shape_dtype_struct, _arrays(like))
+        arrays = self._read(step, arrays=ocp.args.StandardRestore(template))["arrays"]
+        best = Best(arrays["best"]["weights"], arrays["best"]["table"])
+        state = type(like.state)(**arrays["state"])
+        return Snapshot(state, best, Progress.from_dict(about["progress"]))
+
+    def _read(self, step: int, **items: ocp.args.CheckpointArgs) -> Mapping[str, Any]:
+        return self._manager.restore(step, args=ocp.args.Composite(**items))
+
+    def _check(self, about: Mapping[str, Any]) -> None:
+        changes = changed_settings(about["settings"], self._settings)
+        if about["fingerprint"] != self._fingerprint:
+            changes.append("--data: the trees are not those that the checkpoint was trained on")
+        if changes:
+            raise TrainError(
+                f"--resume: {self._manager.directory} belongs to a run with other settings:\n  "
+                + "\n  ".join(changes)
+                + "\nRepeat that run's options, or start a new run in another --out."
+            )
+
+
+def _arrays(snapshot: Snapshot) -> dict[str, Any]:
+    """The arrays of a snapshot under names that do not depend on the order of fields."""
+    return {"state": snapshot.state._asdict(), "best": snapshot.best._asdict()}

@@ -1,0 +1,63 @@
+"""Where a run writes, and which run ``--resume`` means."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxrec.train._checkpoint import has_checkpoints
+from jaxrec.train._errors import TrainError
+from jaxrec.train._settings import Settings
+
+
+def choose_out(settings: Settings) -> Path:
+    """The directory of the run, which is made if need be.
+
+    With ``--out`` it is that one. Without, it is ``runs/MODEL-DATA``, with a number added if
+    earlier runs have taken the name; ``--resume`` then goes on with the last of them.
+
+    Raises:
+        TrainError: There is nothing to resume, or an earlier run's results would be overwritten.
+    """
+    out = _resumed(settings) if settings.resume else _fresh(settings)
+    out.mkdir(parents=True, exist_ok=True)
+    return out
+
+
+def _resumed(settings: Settings) -> Path:
+    places = [Path(settings.out)] if settings.out else list(_taken(settings))
+    begun = [place for place in places if has_checkpoints(place)]
+    if begun:
+        return begun[-1]
+    raise TrainError(
+        f"--resume: there is no checkpoint in {settings.out or _default(settings)}. Give the --out "
+        "of the run to go on with, or leave --resume out to start one."
+    )
+
+
+def _fresh(settings: Settings) -> Path:
+    if settings.out is None:
+        return next(place for place in _numbered(settings) if not place.exists())
+    out = Path(settings.out)
+    if has_checkpoints(out):
+        raise TrainError(
+            f"--out {out} holds checkpoints of an earlier run. Add --resume to go on with it, or "
+            "give another directory."
+        )
+    return out
+
+
+def _default(settings: Settings) -> Path:
+    data = "listops" if settings.data is None else Path(settings.data).resolve().name
+    return Path("runs") / f"{settings.model}-{data}"
+
+
+def _numbered(settings: Settings) -> Iterator[Path]:
+    first = _default(settings)
+    yield first
+    yield from (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+
+
+def _taken(settings: Settings) -> Iterator[Path]:
+    return itertools.takewhile(Path.exists, _numbered(settings))
