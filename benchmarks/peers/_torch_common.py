@@ -82,6 +82,7 @@ def program(
     scores: Callable[[Tensors, Any], Tensor],
 ) -> Program:
     """Wraps a loss and a score function in the training step and the rest of the protocol."""
+    torch.sparse.check_sparse_tensor_invariants.disable()  # the default, said to be without warning
     tensors = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
     optimizer = torch.optim.Adagrad(tensors.values(), lr=LEARNING_RATE, eps=EPSILON)
 

@@ -1,9 +1,9 @@
 """JAX batched by hand: what one writes for these models alone, with neither recursion nor jaxrec.
 
 One program a shape: leaves at once, then a loop over chunks of ready nodes (`_hand_jax_order`). The
-gradient is written out too: the reverse loop keeps the pre-activation cotangents, in place of the
-gates, and the weight gradients are one matmul after it. Every row is read by one parent, so that
-cotangents are gathered, not scattered. Word vectors are updated by row.
+gradient is written out too: the reverse loop keeps the pre-activation cotangents, and the weight
+gradients are one matmul after it. Every row is read by one parent, so that cotangents are gathered,
+not scattered. Word vectors are updated by row.
 """
 
 from functools import partial
@@ -75,9 +75,11 @@ def _backward(
     inner, size = len(tapes.hidden), dhidden.shape[1]
     leaves, width = len(dhidden) - inner, batch.children.shape[1] // 2
     dread = tuple(jnp.zeros((2 * inner + 1, size)) for _ in range(cell.parts))
+    # A tape of its own: written over `kept`, XLA would copy that whole tape in every iteration.
+    pre_tape = jnp.zeros_like(tapes.kept)
 
     def chunk(step: Array, carry: tuple[Array, State]) -> tuple[Array, State]:
-        kept, dread = carry
+        pre_tape, dread = carry
         k = batch.chunks - 1 - step
         row = k * width
 
@@ -86,11 +88,11 @@ def _backward(
 
         children = (cut(tapes.hidden, row), *_read_pairs(tapes.states[1:], batch.children[k]))
         cotangent = _received(dread, cut(batch.reader, leaves + row), cut(dhidden, leaves + row))
-        pre, dchildren = cell.backward(params, cut(kept, row), children, cotangent)
+        pre, dchildren = cell.backward(params, cut(tapes.kept, row), children, cotangent)
         dread = tuple(_write(t, d.reshape(-1, size), 2 * row) for t, d in zip(dread, dchildren))
-        return _write(kept, pre, row), dread
+        return _write(pre_tape, pre, row), dread
 
-    return lax.fori_loop(0, batch.chunks, chunk, (tapes.kept, dread))
+    return lax.fori_loop(0, batch.chunks, chunk, (pre_tape, dread))
 
 
 def _received(dread: State, reader: Array, dhidden: Array) -> State:

@@ -1,6 +1,6 @@
 """PyTorch, one node at a time: the recursion as a PyTorch user writes it, differentiated by autograd.
 
-Only the class scores of all nodes are computed together, at the end.
+Only the word vectors are looked up together, before, and the class scores computed together, after.
 """
 
 import sys
@@ -19,30 +19,34 @@ Compose = Callable[[common.Tensors, tuple[Tensor, ...], tuple[Tensor, ...]], tup
 
 
 class _Prepared(NamedTuple):
-    """The forest as Python lists, the word ids one tensor each, and the labels."""
+    """The forest as Python lists (`word` counts leaves), and word ids and labels as tensors."""
 
     left: list[int]
     right: list[int]
-    token: list[Tensor]
+    word: list[int]
+    token: Tensor
     label: Tensor
     roots: list[int]
 
 
 def _prepare(forest: Forest) -> _Prepared:
-    token = list(torch.from_numpy(forest.token.astype("int64")).split(1))
+    leaf = forest.left < 0
+    word = (leaf.cumsum() - 1).tolist()
+    token = torch.from_numpy(forest.token[leaf].astype("int64"))
     label = torch.from_numpy(forest.label.astype("int64"))
     left, right = forest.left.tolist(), forest.right.tolist()
-    return _Prepared(left, right, token, label, forest.roots.tolist())
+    return _Prepared(left, right, word, token, label, forest.roots.tolist())
 
 
 def _states(model: str, params: common.Tensors, batch: _Prepared) -> list[Tensor]:
     """The hidden state of every node, by plain recursion."""
     cell = common.CELLS[model]
+    vectors = common.look_up(params, batch.token).split(1)
     hidden: list[Tensor] = [torch.empty(0)] * len(batch.left)
 
     def visit(node: int) -> tuple[Tensor, ...]:
         if batch.left[node] < 0:
-            state = cell.leaf(params, common.look_up(params, batch.token[node]))
+            state = cell.leaf(params, vectors[batch.word[node]])
         else:
             left, right = visit(batch.left[node]), visit(batch.right[node])
             state = cell.node(params, tuple(torch.cat(p, 1) for p in zip(left, right)))
