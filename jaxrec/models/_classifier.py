@@ -89,7 +89,8 @@ class TreeClassifier(nnx.Module):
         initializer = _symmetric_uniform(EMBEDDING_RANGE)
         self.embed = nnx.Embed(vocab_size, embed_dim, embedding_init=initializer, rngs=rngs)
         self.classifier = nnx.Linear(hidden_dim, num_classes, rngs=rngs)
-        self.dropout = nnx.Dropout(dropout, rngs=rngs)
+        # Without dropout there is no stream of keys, so parameters are the model's whole state.
+        self.dropout = nnx.Dropout(dropout, rngs=rngs if dropout else None)
 
     @abc.abstractmethod
     def states(self, forest: Forest) -> NodeStates:

@@ -9,9 +9,11 @@ together with the same rows of its state, and both go back in place:
     rows, local = used_rows(tokens, num_rows=len(table), capacity=512)        # host, NumPy
     small = gather_rows(table, rows)
     gradient = jax.grad(loss)(small, local)                                   # local indexes small
-    table, state = RowOptimizer(optax.adagrad(0.1)).update(gradient, state, table, rows)
+    table, state = RowOptimizer(optax.adagrad(0.1)).update(table, state, gradient, rows)
 
-Inside one `jit` that donates table and state, both scatters write into the donated buffers.
+Inside one `jit` that donates table and state, both scatters write into the donated buffers, as
+long as the jitted function returns them in the order in which it takes them: JAX pairs donated
+buffers with results of their shape in that order, and crossed pairs cost copies of everything.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy.typing as npt
 import optax
 
 PyTree = Any
+Rows = jax.Array | npt.NDArray[np.int32]
 
 
 class UsedRows(NamedTuple):
@@ -82,7 +85,7 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
     return UsedRows(np.concatenate([rows, padding]).astype(np.int32), local)
 
 
-def gather_rows(table: PyTree, rows: jax.Array) -> PyTree:
+def gather_rows(table: PyTree, rows: Rows) -> PyTree:
     """The given rows of every array of ``table``; rows out of range give zeros.
 
     Args:
@@ -100,7 +103,7 @@ def gather_rows(table: PyTree, rows: jax.Array) -> PyTree:
     )
 
 
-def scatter_rows(table: PyTree, rows: jax.Array, small: PyTree) -> PyTree:
+def scatter_rows(table: PyTree, rows: Rows, small: PyTree) -> PyTree:
     """``table`` with its ``rows`` replaced by ``small``, the inverse of `gather_rows`.
 
     Rows out of range are dropped. Under `jit` with ``table`` donated this writes in place.
@@ -133,7 +136,7 @@ class RowOptimizer:
         >>> import jax.numpy as jnp, optax
         >>> optimizer, table = RowOptimizer(optax.sgd(1.0)), jnp.zeros((4, 1))
         >>> rows = used_rows([2], num_rows=4).rows
-        >>> optimizer.update(jnp.ones((1, 1)), optimizer.init(table), table, rows)[0].tolist()
+        >>> optimizer.update(table, optimizer.init(table), jnp.ones((1, 1)), rows)[0].tolist()
         [[0.0], [0.0], [-1.0], [0.0]]
     """
 
@@ -144,14 +147,14 @@ class RowOptimizer:
         return self.transform.init(table)
 
     def update(
-        self, gradient: PyTree, state: optax.OptState, table: PyTree, rows: jax.Array
+        self, table: PyTree, state: optax.OptState, gradient: PyTree, rows: Rows
     ) -> tuple[PyTree, optax.OptState]:
         """One step on ``rows`` of the table and of the state.
 
         Args:
-            gradient: The gradient with respect to ``gather_rows(table, rows)``.
-            state: The state of the whole table.
             table: A pytree of arrays ``[num_rows, ...]``.
+            state: The state of the whole table.
+            gradient: The gradient with respect to ``gather_rows(table, rows)``.
             rows: int32 ``[capacity]`` from `used_rows`.
 
         Returns:

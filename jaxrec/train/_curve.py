@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 
 def save_curve(path: Path, history: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -39,5 +40,5 @@ def save_curve(path: Path, history: Sequence[Mapping[str, Any]], title: str) -> 
 def _label(axes: Axes, name: str) -> None:
     axes.set_xlabel("epoch")
     axes.set_ylabel(name)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

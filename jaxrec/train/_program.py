@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -144,9 +144,10 @@ def _make_step(split: _Split, optimizers: _Optimizers, seed: int) -> Step:
             gradient, state.weights_optimizer, state.weights
         )
         table, table_optimizer = optimizers.table.update(
-            small_gradient, state.table_optimizer, state.table, jnp.asarray(batch.rows)
+            state.table, state.table_optimizer, small_gradient, batch.rows
         )
-        weights = optax.apply_updates(state.weights, updates)
+        # optax names its result by what a leaf may be; it is shaped like its argument.
+        weights = cast(nnx.State, optax.apply_updates(state.weights, updates))
         new = TrainState(
             weights,
             table,
