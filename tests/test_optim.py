@@ -120,6 +120,7 @@ def test_the_compiled_update_writes_in_place():
     small = jnp.zeros((CAPACITY, WIDTH))
     update = jax.jit(optimizer.update, donate_argnums=(0, 1))
     text = update.lower(table, optimizer.init(table), small, rows).compile().as_text()
+    assert text is not None
     copies = [line for line in text.splitlines() if "= f32[5000,5]" in line and " copy(" in line]
     assert not copies
 

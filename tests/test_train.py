@@ -1,0 +1,249 @@
+"""The trainer from its command line: runs, results, errors, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxrec import data
+from jaxrec.train import TrainError, parse_settings, train
+from jaxrec.train.__main__ import main
+from jaxrec.train._batching import eval_batches, train_batches
+from jaxrec.train._evaluate import accuracies, count
+from jaxrec.train._report import last_line
+from jaxrec.train._task import load_task
+
+TINY = ["--hidden", "8", "--embed", "8", "--batch", "8", "--epochs", "2"]
+TINY_LISTOPS = ["--trees", "32", *TINY]
+RESUMABLE = [*TINY_LISTOPS, "--dropout", "0.3", "--checkpoint-every", "1"]
+TREEBANK = """(3 (3 good) (2 film))
+(1 (0 bad) (2 (2 the) (2 film)))
+(2 (2 a) (2 film))
+(4 (2 it) (4 (3 very) (4 good)))
+"""
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    folder = tmp_path / "bank"
+    folder.mkdir()
+    for part in ("train", "dev", "test"):
+        (folder / f"{part}.txt").write_text(TREEBANK, encoding="utf-8")
+    return folder
+
+
+def run(*args):
+    return train(parse_settings([str(arg) for arg in args]))
+
+
+def without_time(result):
+    """What must not depend on how often a run was interrupted."""
+    history = [{**entry, "trees_per_s": None} for entry in result["history"]]
+    kept = ("epochs", "train_loss", "best_epoch", "dev", "test", "trees", "vocabulary")
+    return {name: result[name] for name in kept} | {"history": history}
+
+
+def test_the_whole_run(tmp_path, capsys):
+    assert main([*TINY_LISTOPS, "--out", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    result = json.loads(lines[-1])
+    assert lines[0].startswith("epoch 1/2: loss ")
+    assert result["settings"]["hidden"] == 8
+    assert result["epochs"] == 2
+    assert len(result["history"]) == 2
+    assert result["history"][1]["loss"] < result["history"][0]["loss"]
+    assert set(result["test"]) == {"root", "nodes"}
+    assert 0 < result["test"]["nodes"] < 1
+    assert result["trees_per_s"] > 0
+    assert set(result["versions"]) >= {"jaxrec", "jax", "python", "device"}
+    assert Path(result["curve"]).read_bytes().startswith(b"\x89PNG")
+    words = data.Vocabulary.load(tmp_path / "run" / "vocabulary.json")
+    assert len(words) == result["vocabulary"]
+
+
+@pytest.mark.parametrize("model", ["treernn", "rntn"])
+def test_a_treebank_has_three_accuracies(model, treebank, tmp_path):
+    result = run("--data", treebank, "--model", model, *TINY, "--out", tmp_path / "run")
+    assert set(result["dev"]) == {"root", "nodes", "binary"}
+    assert result["trees"] == {"train": 4, "dev": 4, "test": 4}
+
+
+def test_binary_drops_neutral_roots(treebank, tmp_path):
+    args = ["--data", treebank, "--binary", *TINY]
+    result = run(*args, "--epochs", "25", "--optimizer", "adam", "--out", tmp_path / "run")
+    assert result["trees"]["train"] == 3
+    assert result["dev"]["binary"] == 1.0
+    assert set(result["test"]) == {"binary", "nodes"}
+
+
+def test_binary_labels_are_three(treebank):
+    task = load_task(parse_settings(["--data", str(treebank), "--binary"]))
+    assert task.num_classes == 3
+    assert task.train.label.tolist() == [2, 1, 2, 0, 1, 1, 1, 0, 1, 2, 2, 2, 2]
+
+
+def test_word_vectors_from_a_file(treebank, tmp_path):
+    file = tmp_path / "vectors.txt"
+    file.write_text("good 1 2\nfilm 3 4\n", encoding="utf-8")
+    args = ["--data", str(treebank), "--glove", str(file)]
+    task = load_task(parse_settings([*args, "--embed", "2"]))
+    assert task.embedding is not None
+    assert task.embedding[task.vocabulary.encode("film")].tolist() == [3.0, 4.0]
+    with pytest.raises(TrainError, match=r"vectors of size 2, but --embed is 300\. Pass --embed 2"):
+        load_task(parse_settings(args))
+    file.write_text("good 1 2\nfilm 3\n", encoding="utf-8")
+    with pytest.raises(TrainError, match="line 2"):
+        load_task(parse_settings([*args, "--embed", "2"]))
+
+
+def test_no_listops_expression_is_in_two_parts():
+    task = load_task(parse_settings(TINY_LISTOPS))
+    parts = [set(data.unpack(f, task.vocabulary)) for f in (task.train, task.dev, task.test)]
+    assert [len(part) for part in parts] == [32, 6, 6]
+    assert len(set.union(*parts)) == 44
+
+
+def test_an_epoch_is_a_function_of_seed_and_number():
+    task = load_task(parse_settings(TINY_LISTOPS))
+
+    def epoch(*args, start=0):
+        batches = train_batches(task.train, 8, len(task.vocabulary), *args, start=start)
+        return [batch.rows[batch.forest.token].tolist() for batch in batches]
+
+    assert epoch(0, 1) == epoch(0, 1)
+    assert epoch(0, 1)[2:] == epoch(0, 1, start=2)
+    assert epoch(0, 1) != epoch(0, 2)
+    assert epoch(0, 1) != epoch(1, 1)
+
+
+def test_batches_count_in_their_own_rows():
+    task = load_task(parse_settings(TINY_LISTOPS))
+    batches = list(train_batches(task.train, 5, len(task.vocabulary), 0, 0))
+    assert len({batch.forest.num_nodes for batch in batches}) <= 4
+    assert sum(batch.weight.sum() for batch in batches) == 32
+    for batch in batches:
+        leaves = batch.forest.token[batch.forest.token >= 0]
+        assert set(leaves.tolist()) == set(range(len(set(leaves.tolist()))))
+        assert (batch.rows[leaves] < len(task.vocabulary)).all()
+    assert len({forest.num_nodes for forest in eval_batches(task.dev)}) == 1
+
+
+def test_accuracies_leave_out_what_has_no_label():
+    forest = data.Forest(
+        label=np.array([4, 2, 0, -1, 1]),
+        token=np.zeros(5, np.int32),
+        left=np.full(5, -1),
+        right=np.full(5, -1),
+        roots=np.array([0, 1, 4, 3]),
+    )
+    predicted = jnp.eye(5)[jnp.array([3, 2, 0, 1, 4])]
+    got = accuracies([count(predicted, forest)] * 2, polar=True)
+    assert got == {"root": 1 / 3, "nodes": 2 / 4, "binary": 1 / 2}
+
+
+def test_json_has_no_nan():
+    assert json.loads(last_line({"a": [float("nan"), 1.5], "b": {"c": (1, None)}})) == {
+        "a": [None, 1.5],
+        "b": {"c": [1, None]},
+    }
+
+
+def test_going_on_after_the_end_trains_further(tmp_path):
+    whole = run(*RESUMABLE, "--epochs", "3", "--out", tmp_path / "whole")
+    run(*RESUMABLE, "--epochs", "2", "--out", tmp_path / "parts")
+    again = run(*RESUMABLE, "--epochs", "3", "--out", tmp_path / "parts", "--resume")
+    assert without_time(again) == without_time(whole)
+
+
+def test_other_settings_are_not_resumed(tmp_path):
+    out = tmp_path / "run"
+    run(*TINY_LISTOPS, "--out", out)
+    with pytest.raises(TrainError, match=r"--lr: the checkpoint has 0\.005, now it is 0\.1"):
+        run(*TINY_LISTOPS, "--out", out, "--resume", "--lr", "0.1")
+    with pytest.raises(TrainError, match="--data: the trees are not those"):
+        run(*TINY_LISTOPS, "--out", out, "--resume", "--seed", "1")
+    with pytest.raises(TrainError, match=r"holds checkpoints of an earlier run\. Add --resume"):
+        run(*TINY_LISTOPS, "--out", out)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--resume", "--out", "nowhere"], "there is no checkpoint in nowhere"),
+        (["--resume"], "there is no checkpoint in runs/treelstm-listops"),
+        (["--data", "nowhere"], "there is no such directory"),
+        (["--hidden", "0"], "--hidden must be at least 1"),
+        (["--checkpoint-every", "0"], "--checkpoint-every must be at least 1"),
+        (["--lr", "-1"], "--lr must not be negative"),
+        (["--dropout", "1"], "--dropout is a probability below 1"),
+        (["--seed", "-1"], "--seed must not be negative"),
+        (["--model", "rntn", "--hidden", "3", "--embed", "4"], "be equal, got 3 and 4"),
+        (["--binary"], "--binary and --glove need a sentiment treebank"),
+    ],
+)
+def test_errors_say_what_to_do(args, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(args) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_malformed_tree_is_named(treebank, capsys):
+    (treebank / "dev.txt").write_text("(2 (2 a) (2 b))\n(2 (2 a)\n", encoding="utf-8")
+    assert main(["--data", str(treebank)]) == 2
+    message = capsys.readouterr().err
+    assert "dev.txt, line 2, column" in message
+
+
+def test_a_diverging_run_ends(tmp_path):
+    huge = ["--optimizer", "sgd", "--lr", "1e30", "--embed-lr", "1e30"]
+    with pytest.raises(TrainError, match="training diverged: the loss is"):
+        run(*TINY_LISTOPS, *huge, "--out", tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_exactly(tmp_path):
+    whole = run(*RESUMABLE, "--out", tmp_path / "whole")
+    out = tmp_path / "killed"
+    command = [sys.executable, "-m", "jaxrec.train", *RESUMABLE, "--out", str(out)]
+    kill_after_checkpoint(command, out / "checkpoints" / "6")
+    done = subprocess.run(
+        [*command, "--resume"], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert "epoch 1/2" not in done.stdout
+    resumed = json.loads(done.stdout.strip().splitlines()[-1])
+    assert without_time(resumed) == without_time(whole)
+
+
+@pytest.mark.slow
+def test_half_a_checkpoint_is_none(tmp_path):
+    """What a kill in the middle of writing leaves behind neither counts nor harms."""
+    out = tmp_path / "run"
+    first = run(*RESUMABLE, "--out", out)
+    (out / "checkpoints" / "9.orbax-checkpoint-tmp").mkdir()
+    (out / "checkpoints" / "9.orbax-checkpoint-tmp" / "arrays").write_text("half")
+    again = run(*RESUMABLE, "--out", out, "--resume")
+    assert without_time(again) == without_time(first)
+
+
+def kill_after_checkpoint(command, checkpoint, timeout=300):
+    """Starts a run and kills it, unwarned, as soon as a checkpoint is there."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + timeout
+        while not checkpoint.exists():
+            assert process.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline, "the run wrote no such checkpoint"
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
