@@ -1,3 +1,181 @@
+// The extension module `jaxrec._core`.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
-NB_MODULE(_core, m) { m.doc() = "The C++ scheduler of jaxrec."; }
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/fill.h"
+#include "core/opcode.h"
+#include "core/plan.h"
+#include "python/arrays.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace jaxrec {
+namespace {
+
+/// A failed status on its way to Python, where it becomes `PlanError(code, text, needed)`.
+struct PlanError {
+  Status status;
+};
+
+void raise_if_failed(Status status) {
+  if (!status.ok()) throw PlanError{std::move(status)};
+}
+
+std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& roots,
+                                     const std::vector<NumpyIn>& outers, Ints outer_lanes, int64_t lanes,
+                                     const std::vector<int64_t>& widths, const std::vector<double>& costs,
+                                     const std::string& names, int64_t max_calls, int64_t call_limit, bool collect,
+                                     int64_t workers, int64_t depth_limit) {
+  Request request;
+  request.program = {program.data(), program.size()};
+  request.roots = views(roots);
+  request.outers = views(outers);
+  request.outer_lanes = {outer_lanes.data(), outer_lanes.size()};
+  request.lanes = lanes;
+  request.widths = widths;
+  request.costs = costs;
+  request.names = names;
+  request.max_calls = max_calls;
+  request.call_limit = call_limit;
+  request.depth_limit = depth_limit;
+  request.collect = collect;
+  request.workers = workers;
+  auto schedule = std::make_unique<Schedule>();
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = plan(request, *schedule);
+  }
+  raise_if_failed(std::move(status));
+  return schedule;
+}
+
+void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
+                const std::vector<int64_t>& value_capacity) {
+  const std::vector<Array> out = views(buffers);
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = fill(schedule, out, value_capacity);
+  }
+  raise_if_failed(std::move(status));
+}
+
+auto waves(const Schedule& schedule) {
+  const Layout& layout = schedule.layout;
+  const size_t columns = 3 + layout.max_out + layout.max_in;
+  std::vector<int32_t> out(layout.waves.size() * columns);
+  for (size_t i = 0; i < layout.waves.size(); ++i) write_wave(schedule, i, out.data() + i * columns);
+  return to_numpy(std::move(out), {layout.waves.size(), columns});
+}
+
+template <class Of>
+auto per_frame(const Schedule& schedule, Of of) {
+  std::vector<int32_t> out(schedule.frames->size());
+  for (int32_t i = 0; i < schedule.frames->size(); ++i) out[i] = of(*schedule.frames, i);
+  return to_numpy(std::move(out));
+}
+
+auto cell_frames(const Schedule& schedule, int64_t cell) {
+  if (cell < 0 || cell >= static_cast<int64_t>(schedule.program.cells.size()))
+    throw nb::index_error(("there is no cell " + std::to_string(cell)).c_str());
+  std::vector<int32_t> out;
+  for (const Wave& wave : schedule.layout.waves)
+    for (int32_t i = 0; wave.cell == cell && i < wave.count; ++i)
+      out.push_back(schedule.values.firings[schedule.layout.order[wave.first + i]].frame);
+  return to_numpy(std::move(out));
+}
+
+std::string call_path(const Schedule& schedule, int64_t frame) {
+  if (frame < 0 || frame >= schedule.frames->size())
+    throw nb::index_error(("there is no frame " + std::to_string(frame)).c_str());
+  return schedule.call_path(frame);
+}
+
+// New arrays carry their memory with them.
+constexpr auto kOwned = nb::rv_policy::automatic;
+
+void bind_schedule(nb::module_& m) {
+  nb::class_<Schedule>(m, "Schedule", "A finished schedule. Arrays are copies.")
+      .def_prop_ro("num_calls", [](const Schedule& s) { return s.frames->size(); })
+      .def_prop_ro("depth", [](const Schedule& s) { return s.expansion.depth; })
+      .def_prop_ro("num_waves", [](const Schedule& s) { return s.layout.waves.size(); })
+      .def_prop_ro("num_collected", [](const Schedule& s) { return s.layout.collected.size(); })
+      .def_prop_ro("pad", [](const Schedule& s) { return s.layout.pad; })
+      .def_prop_ro("info_size", &info_size)
+      .def_prop_ro("waves", &waves, kOwned)
+      .def_prop_ro("value_rows", [](const Schedule& s) { return s.layout.value_rows; })
+      .def_prop_ro("read_rows", [](const Schedule& s) { return s.layout.read_rows; })
+      .def_prop_ro("cell_rows", [](const Schedule& s) { return s.layout.cell_rows; })
+      .def_prop_ro("frame_function", [](const Schedule& s) {
+        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.outline(i).function; });
+      }, kOwned)
+      .def_prop_ro("frame_parent", [](const Schedule& s) {
+        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.parents[i]; });
+      }, kOwned)
+      .def_prop_ro("frame_site", [](const Schedule& s) {
+        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.site(i); });
+      }, kOwned)
+      .def_prop_ro("frame_lane", [](const Schedule& s) {
+        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.calls[i]->lane; });
+      }, kOwned)
+      .def("cell_frames", &cell_frames, "cell"_a, "The frame of each firing of a cell, by row.")
+      .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
+      .def("fill", &fill_numpy, "buffers"_a, "value_capacity"_a = std::vector<int64_t>(),
+           "Writes the schedule into the buffers of a compiled program.");
+}
+
+// Python's exception type, made with the module and kept by it.
+void bind_error(nb::module_& m) {
+  nb::object type = nb::steal(PyErr_NewExceptionWithDoc(
+      "jaxrec._core.PlanError", "A schedule that cannot be made: arguments (code, text, needed).", nullptr, nullptr));
+  m.attr("PlanError") = type;
+  nb::register_exception_translator(
+      [](const std::exception_ptr& raised, void* error_type) {
+        try {
+          std::rethrow_exception(raised);
+        } catch (const PlanError& error) {
+          const Status& status = error.status;
+          nb::tuple args = nb::make_tuple(code_name(status.code), status.text, status.needed);
+          PyErr_SetObject(static_cast<PyObject*>(error_type), args.ptr());
+        }
+      },
+      type.ptr());
+}
+
+nb::dict opcodes() {
+  nb::dict out;
+  for (int i = 0; i < kNumOps; ++i) out[kOpNames[i]] = i;
+  return out;
+}
+
+nb::dict dtypes() {
+  nb::dict out;
+  for (int i = 0; i < kNumDTypes; ++i) out[dtype_name(static_cast<DType>(i))] = i;
+  return out;
+}
+
+}  // namespace
+}  // namespace jaxrec
+
+NB_MODULE(_core, m) {
+  using namespace jaxrec;
+  m.doc() = "The C++ scheduler of jaxrec.";
+  m.attr("MAGIC") = kMagic;
+  m.attr("VERSION") = kVersion;
+  m.def("opcodes", &opcodes, "Instruction numbers by name.");
+  m.def("dtypes", &dtypes, "Element type codes by NumPy name.");
+  bind_error(m);
+  bind_schedule(m);
+  m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a, "widths"_a, "costs"_a,
+        "names"_a, "max_calls"_a = -1, "call_limit"_a = 10'000'000, "collect"_a = false, "workers"_a = 0,
+        "depth_limit"_a = -1, "Plans a program. Raises PlanError(code, text, needed).");
+}

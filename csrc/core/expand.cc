@@ -1,0 +1,189 @@
+#include "core/expand.h"
+
+#include <algorithm>
+#include <cfenv>
+#include <limits>
+#include <new>
+#include <system_error>
+#include <thread>
+
+#include "core/names.h"
+
+namespace jaxrec {
+namespace {
+
+constexpr size_t kSerialFrames = 1 << 14;  // below this many frames a thread costs more than it gives
+constexpr int32_t kMostWorkers = 8;
+constexpr int64_t kMostFrames = std::numeric_limits<int32_t>::max() - 1;
+
+class Expander {
+ public:
+  Expander(const Program& program, const std::vector<Outer>& outers, const std::vector<Array>& roots,
+           const ExpandOptions& options, Expansion& out)
+      : program_(program), outers_(outers), roots_(roots), options_(options), out_(out) {
+    const int64_t depth = options.depth_limit < 0 ? kMostFrames : options.depth_limit;
+    out.shared.limits = {std::min(options.call_limit, kMostFrames), std::min(depth, kMostFrames)};
+  }
+
+  Worker::Fault run() {
+    Worker& first = add_worker();
+    Segment& segment = first.new_segment();
+    push_roots(first, segment);
+    const int32_t workers = options_.workers == 0 ? automatic_workers() : options_.workers;
+    Call* next = tasks_.pop();
+    if (options_.workers <= 1)
+      next = first.drain(tasks_, next, segment, workers > 1 ? kSerialFrames : std::numeric_limits<size_t>::max());
+    if (next != nullptr) run_workers(workers, next, segment);
+    return finish();
+  }
+
+ private:
+  static int32_t automatic_workers() {
+    return std::clamp<int32_t>(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, kMostWorkers);
+  }
+
+  Worker& add_worker() {
+    const int32_t number = static_cast<int32_t>(out_.workers.size());
+    out_.workers.push_back(std::make_unique<Worker>(number, program_, outers_, out_.shared));
+    return *out_.workers.back();
+  }
+
+  void push_roots(Worker& worker, Segment& segment) {
+    const size_t num_control = roots_.size();
+    for (int64_t lane = options_.lanes - 1; lane >= 0; --lane) {
+      Call* call = new_call(worker.arena,
+                            {&segment, Call::kRoot, 0, program_.entry, static_cast<int32_t>(lane), 1}, num_control);
+      for (size_t i = 0; i < num_control; ++i)
+        call->control()[i] = load_element(roots_[i].data, roots_[i].dtype, lane);
+      tasks_.push(call);
+    }
+  }
+
+  // The first worker, on this thread, goes on where it is; the others start by stealing.
+  void run_workers(int32_t count, Call* next, Segment& segment) {
+    Worker& first = *out_.workers[0];
+    while (static_cast<int32_t>(out_.workers.size()) < count) add_worker();
+    for (Call* call : tasks_.calls()) first.deque.push(call);
+    out_.shared.active = 1;
+    std::fenv_t environment;  // denormals and rounding as in the calling thread, for equal results
+    std::fegetenv(&environment);
+    std::vector<std::thread> threads;
+    threads.reserve(count);
+    try {
+      for (int32_t i = 1; i < count; ++i) {
+        out_.shared.active.fetch_add(1);
+        threads.emplace_back([this, i, &environment] {
+          std::fesetenv(&environment);
+          guarded(*out_.workers[i], [&] { out_.workers[i]->steal_and_drain(out_.workers); });
+        });
+      }
+    } catch (const std::system_error&) {
+      out_.shared.active.fetch_sub(1);  // no more threads to be had: those that run will do
+    }
+    guarded(first, [&] {
+      first.drain(first.deque, next, segment, std::numeric_limits<size_t>::max());
+      first.steal_and_drain(out_.workers);
+    });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  template <class Work>
+  static void guarded(Worker& worker, Work&& work) {
+    try {
+      work();
+    } catch (const std::bad_alloc&) {
+      worker.fail(Worker::Fault::kMemory, nullptr);
+    }
+  }
+
+  Worker::Fault finish() {
+    for (const auto& worker : out_.workers) {
+      if (worker->fault != Worker::Fault::kNone) return worker->fault;
+      out_.num_calls += worker->num_calls;
+      out_.depth = std::max(out_.depth, worker->depth);
+    }
+    if (out_.num_calls > out_.shared.limits.calls) return Worker::Fault::kCalls;
+    order_segments();
+    return Worker::Fault::kNone;
+  }
+
+  // A segment, then those stolen from it, the last stolen first, each with its own stolen ones.
+  void order_segments() {
+    std::vector<Segment*> stolen;
+    for (const auto& worker : out_.workers)
+      for (const auto& segment : worker->segments)
+        if (segment->origin != nullptr) stolen.push_back(segment.get());
+    const auto before = [](const Segment* a, const Segment* b) {
+      return a->origin != b->origin ? std::less<>()(a->origin, b->origin) : a->steal < b->steal;
+    };
+    std::sort(stolen.begin(), stolen.end(), before);
+    std::vector<Segment*> stack = {out_.workers[0]->segments[0].get()};
+    int32_t base = 0;
+    while (!stack.empty()) {
+      Segment* segment = stack.back();
+      stack.pop_back();
+      segment->base = base;
+      base += static_cast<int32_t>(segment->calls.size());
+      out_.segments.push_back(segment);
+      auto at = std::lower_bound(stolen.begin(), stolen.end(), segment, [](const Segment* s, const Segment* origin) {
+        return std::less<>()(s->origin, origin);
+      });
+      for (; at != stolen.end() && (*at)->origin == segment; ++at) stack.push_back(*at);
+    }
+  }
+
+  const Program& program_;
+  const std::vector<Outer>& outers_;
+  const std::vector<Array>& roots_;
+  const ExpandOptions& options_;
+  Expansion& out_;
+  Stack tasks_;
+};
+
+// From the root to `call`, of an expansion by one worker.
+std::vector<PathStep> path_to(const Worker& worker, const Call* call) {
+  std::vector<PathStep> path;
+  while (call->parent != Call::kRoot) {
+    const Segment& segment = *call->segment;
+    const Outline& caller = worker.table.outlines[segment.outlines[call->parent]];
+    path.push_back({call->callee, worker.table.calls[caller.calls + call->ordinal].site});
+    call = segment.calls[call->parent];
+  }
+  path.push_back({call->callee, -1});
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+Status describe(const Program& program, const std::vector<Outer>& outers, const ExpandOptions& options,
+                const Expansion& expansion) {
+  const Worker& worker = *expansion.workers[0];
+  if (worker.fault == Worker::Fault::kMemory) return internal_error("out of memory");
+  const Names names(program, options.names);
+  const std::vector<PathStep> path = path_to(worker, worker.fault_call);
+  switch (worker.fault) {
+    case Worker::Fault::kIndex:
+      return index_error(names, path, worker.index_fault(), outers[worker.index_fault().outer]);
+    case Worker::Fault::kDepth:
+      return depth_limit_error(program, names, path, *worker.fault_call, expansion.shared.limits.depth);
+    default:
+      return call_limit_error(program, names, path, *worker.fault_call, expansion.shared.limits.calls);
+  }
+}
+
+}  // namespace
+
+Status expand(const Program& program, const std::vector<Outer>& outers, const std::vector<Array>& roots,
+              const ExpandOptions& options, Expansion& out) {
+  if (Expander(program, outers, roots, options, out).run() == Worker::Fault::kNone) return {};
+  // Several workers find faults in any order. One worker finds the first in preorder, so the
+  // message is always the same.
+  out.workers.clear();
+  Expansion alone;
+  ExpandOptions serial = options;
+  serial.workers = 1;
+  if (Expander(program, outers, roots, serial, alone).run() == Worker::Fault::kNone)
+    return internal_error("out of memory");  // the only fault that may not repeat
+  return describe(program, outers, options, alone);
+}
+
+}  // namespace jaxrec

@@ -1,0 +1,151 @@
+#include "core/layout.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace jaxrec {
+namespace {
+
+// A stable counting sort of `items` by `key(item)`, which is in [0, num_keys).
+template <class Key>
+std::vector<int32_t> sorted_by(const std::vector<int32_t>& items, int32_t num_keys, Key key) {
+  std::vector<int32_t> place(num_keys + 1, 0);
+  for (int32_t item : items) ++place[key(item) + 1];
+  for (int32_t k = 0; k < num_keys; ++k) place[k + 1] += place[k];
+  std::vector<int32_t> out(items.size());
+  for (int32_t item : items) out[place[key(item)]++] = item;
+  return out;
+}
+
+class Builder {
+ public:
+  Builder(const Program& program, const FrameTable& frames, const Values& values, const LayoutOptions& options,
+          Layout& out)
+      : program_(program),
+        frames_(frames),
+        values_(values),
+        options_(options),
+        cover_(options.widths, options.costs),
+        out_(out) {}
+
+  Status run() {
+    out_.pad = static_cast<int32_t>(options_.widths[options_.widths.size() - 1]);
+    out_.lanes = static_cast<int32_t>(frames_.roots.size());
+    for (const Cell& cell : program_.cells) {
+      out_.max_in = std::max(out_.max_in, static_cast<int32_t>(cell.inputs.size()));
+      out_.max_out = std::max(out_.max_out, static_cast<int32_t>(cell.outputs.size()));
+    }
+    if (options_.collect) collect();
+    if (Status status = count_rows(); !status.ok()) return status;
+    next_value_.assign(program_.num_classes, out_.pad);
+    next_read_ = next_value_;
+    next_cell_.assign(program_.cells.size(), out_.pad);
+    for (int32_t c : program_.entry_function().data) out_.root_starts.push_back(block(next_value_, c, out_.lanes));
+    order();
+    cut_groups();
+    for (int32_t c : program_.entry_function().results)
+      out_.result_starts.push_back(block(next_read_, c, out_.lanes));
+    if (options_.collect)
+      for (int32_t c : program_.entry_function().results)
+        out_.collect_starts.push_back(block(next_read_, c, static_cast<int32_t>(out_.collected.size())));
+    return {};
+  }
+
+ private:
+  void collect() {
+    for (int32_t i = 0; i < frames_.size(); ++i)
+      if (frames_.outline(i).function == program_.entry) out_.collected.push_back(i);
+  }
+
+  // Counted in 64 bits before any row is handed out, so that row numbers never overflow.
+  Status count_rows() {
+    std::vector<int64_t> cells(program_.cells.size()), values(program_.num_classes), reads(program_.num_classes);
+    for (const Firing& firing : values_.firings) ++cells[firing.cell];
+    for (size_t i = 0; i < cells.size(); ++i) {
+      for (int32_t c : program_.cells[i].outputs) values[c] += cells[i];
+      for (int32_t c : program_.cells[i].inputs) reads[c] += cells[i];
+    }
+    const int64_t reported = out_.lanes + static_cast<int64_t>(out_.collected.size());
+    for (int32_t c : program_.entry_function().data) values[c] += out_.lanes;
+    for (int32_t c : program_.entry_function().results) reads[c] += reported;
+    const int64_t most = std::numeric_limits<int32_t>::max() - 2 * static_cast<int64_t>(out_.pad) - 1;
+    for (const auto* counts : {&cells, &values, &reads})
+      for (int64_t n : *counts)
+        if (n > most) return internal_error("more than 2147483647 rows in one invocation");
+    out_.cell_rows.assign(cells.begin(), cells.end());
+    out_.value_rows.assign(values.begin(), values.end());
+    out_.read_rows.assign(reads.begin(), reads.end());
+    return {};
+  }
+
+  static int32_t block(std::vector<int32_t>& next, int32_t c, int32_t rows) {
+    const int32_t start = next[c];
+    next[c] += rows;
+    return start;
+  }
+
+  // By height, then cell, then firing order: two stable sorts, the lesser key first.
+  void order() {
+    std::vector<int32_t> all(values_.firings.size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+    int32_t heights = 0;
+    for (int32_t height : values_.heights) heights = std::max(heights, height + 1);
+    const int32_t cells = static_cast<int32_t>(program_.cells.size());
+    all = sorted_by(all, cells, [this](int32_t i) { return values_.firings[i].cell; });
+    out_.order = sorted_by(all, heights, [this](int32_t i) { return values_.heights[i]; });
+    out_.output_rows.resize(frames_.totals.output);
+  }
+
+  void cut_groups() {
+    const int32_t n = static_cast<int32_t>(out_.order.size());
+    for (int32_t begin = 0, end; begin < n; begin = end) {
+      for (end = begin + 1; end < n && same_group(begin, end);) ++end;
+      cover_.cut(end - begin, widths_);
+      int32_t first = begin;
+      for (int32_t width : widths_) {
+        const int32_t count = std::min(static_cast<int32_t>(options_.widths[width]), end - first);
+        add_wave(width, first, count);
+        first += count;
+      }
+    }
+  }
+
+  bool same_group(int32_t i, int32_t j) const {
+    const int32_t a = out_.order[i], b = out_.order[j];
+    return values_.heights[a] == values_.heights[b] && values_.firings[a].cell == values_.firings[b].cell;
+  }
+
+  void add_wave(int32_t width, int32_t first, int32_t count) {
+    const int32_t number = values_.firings[out_.order[first]].cell;
+    const Cell& cell = program_.cells[number];
+    out_.waves.push_back({number, width, count, block(next_cell_, number, count), first});
+    const size_t out_at = out_.out_starts.size();
+    for (int32_t c : cell.outputs) out_.out_starts.push_back(block(next_value_, c, count));
+    for (int32_t c : cell.inputs) out_.in_starts.push_back(block(next_read_, c, count));
+    for (int32_t i = 0; i < count; ++i) {
+      int32_t* rows = out_.output_rows.data() + values_.firings[out_.order[first + i]].output;
+      for (size_t k = 0; k < cell.outputs.size(); ++k) rows[k] = out_.out_starts[out_at + k] + i;
+    }
+    out_.out_starts.resize(out_.waves.size() * out_.max_out);
+    out_.in_starts.resize(out_.waves.size() * out_.max_in);
+  }
+
+  const Program& program_;
+  const FrameTable& frames_;
+  const Values& values_;
+  const LayoutOptions& options_;
+  Cover cover_;
+  Layout& out_;
+  std::vector<int32_t> next_value_, next_read_;  // next free row, a class
+  std::vector<int32_t> next_cell_;               // next free row, a cell
+  std::vector<int32_t> widths_;                  // of the group being cut
+};
+
+}  // namespace
+
+Status lay_out(const Program& program, const FrameTable& frames, const Values& values,
+               const LayoutOptions& options, Layout& out) {
+  return Builder(program, frames, values, options, out).run();
+}
+
+}  // namespace jaxrec

@@ -1,0 +1,40 @@
+// How the core reports failure: a code and a complete message, never an exception.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace jaxrec {
+
+enum class Code { kOk, kCapacity, kRecursionLimit, kIndex, kProgram, kInternal };
+
+/// The code's name as Python sees it.
+inline constexpr const char* code_name(Code code) {
+  constexpr const char* kNames[] = {"OK", "CAPACITY", "RECURSION_LIMIT", "INDEX", "PROGRAM", "INTERNAL"};
+  return kNames[static_cast<int>(code)];
+}
+
+/// The outcome of an operation. `needed` is the size a CAPACITY failure asks for.
+struct [[nodiscard]] Status {
+  Code code = Code::kOk;
+  std::string text;
+  int64_t needed = 0;
+
+  bool ok() const { return code == Code::kOk; }
+};
+
+/// A fault of whoever encoded the program or bound the arrays, not of the user.
+inline Status program_error(const std::string& what) {
+  return {Code::kProgram, "JaxRecError: malformed control program: " + what + ". This is a bug in jaxrec.", 0};
+}
+
+inline Status internal_error(const std::string& what) {
+  return {Code::kInternal, "JaxRecError: the scheduler failed: " + what + ".", 0};
+}
+
+inline Status capacity_error(std::string text, int64_t needed) {
+  return {Code::kCapacity, "CapacityError: " + std::move(text), needed};
+}
+
+}  // namespace jaxrec

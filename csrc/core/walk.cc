@@ -1,0 +1,118 @@
+// One pass in the order in which a plain recursive program would execute: when a value is asked for,
+// the call or cell that makes it is done, so its origin is known and no chain is ever followed.
+#include "core/walk.h"
+
+#include <algorithm>
+
+namespace jaxrec {
+namespace {
+
+class Walker {
+ public:
+  Walker(const Program& program, const FrameTable& frames, int64_t lanes, Values& out)
+      : program_(program), frames_(frames), table_(frames.table), lanes_(lanes), out_(out) {
+    out.firings.resize(frames.totals.firing);
+    out.heights.resize(frames.totals.firing);
+    out.inputs.resize(frames.totals.input);
+    out.results.resize(frames.totals.result);
+    args_.resize(frames.totals.arg);
+    ready_.resize(frames.totals.output);
+  }
+
+  void run() {
+    for (size_t lane = 0; lane < frames_.roots.size(); ++lane) {
+      const int32_t root = frames_.roots[lane];
+      const size_t num_args = program_.entry_function().data.size();
+      for (size_t k = 0; k < num_args; ++k)
+        args_[frames_.starts[root].arg + k] = ~static_cast<ValueId>(k * lanes_ + lane);
+      tree(root);
+    }
+  }
+
+ private:
+  // A frame that is being executed: what it did so far, so that it can go on after a call.
+  struct Activation {
+    int32_t frame;
+    int32_t event, firing, input, output;
+  };
+
+  // The stack is on the heap: depth is bounded by memory.
+  void tree(int32_t root) {
+    stack_.push_back(enter(root));
+    while (!stack_.empty()) {
+      const int32_t child = advance(stack_.back());
+      if (child < 0) stack_.pop_back();
+      else stack_.push_back(enter(child));
+    }
+  }
+
+  Activation enter(int32_t frame) const {
+    const FrameStart& start = frames_.starts[frame];
+    return {frame, frames_.outline(frame).events, start.firing, start.input, start.output};
+  }
+
+  // Runs the frame to its next call, and returns that frame, or to its end, and returns -1.
+  int32_t advance(Activation& at) {
+    const Outline& outline = frames_.outline(at.frame);
+    const int32_t end = outline.events + outline.num_events();
+    while (at.event < end) {
+      const int32_t event = table_.events[at.event++];
+      if (event < 0) return call(at.frame, outline, ~event);
+      fire(at, table_.firings[outline.firings + event]);
+    }
+    const size_t num_results = program_.functions[outline.function].results.size();
+    resolve(at.frame, outline.results, num_results, out_.results.data() + frames_.starts[at.frame].result);
+    return -1;
+  }
+
+  int32_t call(int32_t frame, const Outline& outline, int32_t ordinal) {
+    const OutlineCall& call = table_.calls[outline.calls + ordinal];
+    const int32_t child = frames_.children[frames_.starts[frame].child + ordinal];
+    const size_t num_args = program_.functions[call.callee].data.size();
+    resolve(frame, call.args, num_args, args_.data() + frames_.starts[child].arg);
+    return child;
+  }
+
+  void fire(Activation& at, const OutlineFiring& firing) {
+    const Cell& cell = program_.cells[firing.cell];
+    ValueId* inputs = out_.inputs.data() + at.input;
+    resolve(at.frame, firing.inputs, cell.inputs.size(), inputs);
+    int32_t height = 0;
+    for (size_t i = 0; i < cell.inputs.size(); ++i)
+      if (inputs[i] >= 0) height = std::max(height, ready_[inputs[i]]);
+    out_.firings[at.firing] = {firing.cell, at.frame, at.input, at.output};
+    out_.heights[at.firing++] = height;
+    std::fill_n(ready_.data() + at.output, cell.outputs.size(), height + 1);
+    at.input += static_cast<int32_t>(cell.inputs.size());
+    at.output += static_cast<int32_t>(cell.outputs.size());
+  }
+
+  void resolve(int32_t frame, int32_t refs, size_t n, ValueId* out) const {
+    const FrameStart& start = frames_.starts[frame];
+    for (size_t i = 0; i < n; ++i) {
+      const Ref& ref = table_.refs[refs + i];
+      if (ref.source == Ref::kOwnOutput) out[i] = start.output + ref.index;
+      else if (ref.source == Ref::kOwnArg) out[i] = args_[start.arg + ref.index];
+      else out[i] = out_.results[frames_.starts[frames_.children[start.child + ref.source]].result + ref.index];
+    }
+  }
+
+  const Program& program_;
+  const FrameTable& frames_;
+  const OutlineTable& table_;
+  const int64_t lanes_;
+  Values& out_;
+  std::vector<ValueId> args_;    // of each frame
+  std::vector<int32_t> ready_;   // height at which each output can be used
+  std::vector<Activation> stack_;
+};
+
+}  // namespace
+
+Values walk(const Program& program, const FrameTable& frames, int64_t lanes) {
+  Values out;
+  Walker(program, frames, lanes, out).run();
+  return out;
+}
+
+}  // namespace jaxrec

@@ -1,0 +1,33 @@
+// The walk: where every value comes from, and how early each firing can happen.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/frames.h"
+
+namespace jaxrec {
+
+/// A value: output number `id` of all firings' outputs in firing order, or, below 0, ~(leaf * lanes +
+/// lane) for a data argument of a root.
+using ValueId = int32_t;
+
+struct Firing {
+  int32_t cell;
+  int32_t frame;
+  int32_t input;   // first in Values::inputs
+  int32_t output;  // first output id
+};
+
+/// Firings in order: by frame, then by program order in the frame. Values that are only passed on
+/// are gone: an input names the firing output or root argument itself.
+struct Values {
+  std::vector<Firing> firings;
+  std::vector<int32_t> heights;  // of each firing: 0, or 1 + the greatest of its inputs' firings
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> results;  // of each frame; from FrameStart::result
+};
+
+Values walk(const Program& program, const FrameTable& frames, int64_t lanes);
+
+}  // namespace jaxrec
