@@ -124,7 +124,11 @@ class Model:
     """Runs a program by recursion. Integer control only, without wrapping."""
 
     def __init__(
-        self, program: Program, roots: Sequence[np.ndarray], outers: Sequence[np.ndarray], lanes: int
+        self,
+        program: Program,
+        roots: Sequence[np.ndarray],
+        outers: Sequence[np.ndarray],
+        lanes: int,
     ) -> None:
         self.program, self.outers, self.lanes = program, outers, lanes
         self.frames: list[Frame] = []
@@ -138,7 +142,13 @@ class Model:
         self._number = {id(f): i for i, f in enumerate(self.firings)}
 
     def _run(
-        self, function: int, control: list[int], data: list[Value], parent: int, site: int, lane: int
+        self,
+        function: int,
+        control: list[int],
+        data: list[Value],
+        parent: int,
+        site: int,
+        lane: int,
     ) -> list[Value]:
         me = len(self.frames)
         frame = Frame(function, parent, site, lane, control)

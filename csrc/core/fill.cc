@@ -9,18 +9,18 @@ namespace {
 
 class Filler {
  public:
-  Filler(const Schedule& schedule, const std::vector<Array>& buffers, Span<const int64_t> value_capacity)
+  Filler(const Schedule& schedule, const std::vector<Array>& buffers, const FillOptions& options)
       : schedule_(schedule),
         program_(schedule.program),
         layout_(schedule.layout),
         buffers_(buffers),
-        value_capacity_(value_capacity) {}
+        options_(options) {}
 
   Status run() {
     if (buffers_.size() != num_buffers())
       return program_error("got " + std::to_string(buffers_.size()) + " buffers, expected " +
                            std::to_string(num_buffers()));
-    if (value_capacity_.size() != 0 && value_capacity_.size() != static_cast<size_t>(program_.num_classes))
+    if (options_.value_capacity.size() != 0 && options_.value_capacity.size() != static_cast<size_t>(program_.num_classes))
       return program_error("value_capacity needs a number a class");
     info();
     waves();
@@ -121,15 +121,16 @@ class Filler {
 
   void class_buffers(int32_t c) {
     const Span<int32_t> reads = take_ints("reads");
-    const Span<int32_t> ptr = take_ints("reader_ptr");
-    const Span<int32_t> idx = take_ints("reader_idx");
+    Span<int32_t> ptr = take_ints("reader_ptr");
+    Span<int32_t> idx = take_ints("reader_idx");
     if (!status_.ok()) return;
+    if (!options_.readers) ptr = idx = {};
     const int64_t needed = padded(layout_.value_rows[c]);
     require("read rows", padded(layout_.read_rows[c]), static_cast<int64_t>(reads.size()));
-    if (value_capacity_.size() != 0) require("value rows", needed, value_capacity_[c]);
+    if (options_.value_capacity.size() != 0) require("value rows", needed, options_.value_capacity[c]);
     if (idx.size() != 0 || ptr.size() != 0) {
       require("value rows", needed, static_cast<int64_t>(ptr.size()) - 1);
-      require("reader rows", layout_.read_rows[c], static_cast<int64_t>(idx.size()));
+      require("reader rows", padded(layout_.read_rows[c]), static_cast<int64_t>(idx.size()));
     }
     classes_.push_back({layout_.pad + layout_.read_rows[c], reads, ptr, idx});
     std::fill(reads.begin(), reads.end(), layout_.pad);
@@ -228,7 +229,7 @@ class Filler {
   const Program& program_;
   const Layout& layout_;
   const std::vector<Array>& buffers_;
-  Span<const int64_t> value_capacity_;
+  const FillOptions& options_;
   size_t at_ = 0;  // next buffer
   std::vector<ClassBuffers> classes_;
   std::vector<CellBuffers> cells_;
@@ -254,9 +255,9 @@ int64_t info_size(const Schedule& schedule) {
          static_cast<int64_t>(program.cells.size());
 }
 
-Status fill(const Schedule& schedule, const std::vector<Array>& buffers, Span<const int64_t> value_capacity) {
+Status fill(const Schedule& schedule, const std::vector<Array>& buffers, const FillOptions& options) {
   try {
-    return Filler(schedule, buffers, value_capacity).run();
+    return Filler(schedule, buffers, options).run();
   } catch (const std::bad_alloc&) {
     return internal_error("out of memory");
   }

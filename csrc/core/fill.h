@@ -8,6 +8,13 @@
 
 namespace jaxrec {
 
+struct FillOptions {
+  /// Bounds the value rows, a number a class, where no reader_ptr does; or empty.
+  Span<const int64_t> value_capacity;
+  /// Without it reader_ptr and reader_idx are left alone, whatever their size.
+  bool readers = true;
+};
+
 /// The buffers, in order (int32 but for the typed control values):
 ///   info        [4 + results * (1 + collect) + 2 * classes + cells]: number of waves, calls, collected
 ///               calls, depth; the read row where each entry result starts; if collected, the same of
@@ -19,8 +26,7 @@ namespace jaxrec {
 ///   a cell      each export [F] in its type, then lane [F]
 ///   if collect  lane [C], then each control argument [C] in its type
 /// Every row space begins and ends with `pad` rows: R, V and F need the rows in use and 2 * pad more.
-/// `value_capacity`, a number a class or empty, bounds value rows where reader_ptr does not.
-Status fill(const Schedule& schedule, const std::vector<Array>& buffers, Span<const int64_t> value_capacity = {});
+Status fill(const Schedule& schedule, const std::vector<Array>& buffers, const FillOptions& options = {});
 
 /// Row `number` of `waves`.
 void write_wave(const Schedule& schedule, size_t number, int32_t* row);

@@ -12,6 +12,7 @@
 #include "core/fill.h"
 #include "core/opcode.h"
 #include "core/plan.h"
+#include "ffi/handlers.h"
 #include "python/arrays.h"
 
 namespace nb = nanobind;
@@ -64,7 +65,7 @@ void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
   Status status;
   {
     nb::gil_scoped_release release;
-    status = fill(schedule, out, value_capacity);
+    status = fill(schedule, out, {value_capacity, true});
   }
   raise_if_failed(std::move(status));
 }
@@ -151,6 +152,13 @@ void bind_error(nb::module_& m) {
       type.ptr());
 }
 
+// As jax.ffi.register_ffi_target takes them.
+nb::dict ffi_handlers() {
+  nb::dict out;
+  out["jaxrec_plan"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_plan));
+  return out;
+}
+
 nb::dict opcodes() {
   nb::dict out;
   for (int i = 0; i < kNumOps; ++i) out[kOpNames[i]] = i;
@@ -173,6 +181,7 @@ NB_MODULE(_core, m) {
   m.attr("VERSION") = kVersion;
   m.def("opcodes", &opcodes, "Instruction numbers by name.");
   m.def("dtypes", &dtypes, "Element type codes by NumPy name.");
+  m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by target name.");
   bind_error(m);
   bind_schedule(m);
   m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a, "widths"_a, "costs"_a,

@@ -1,0 +1,382 @@
+"""The scheduler, through its nanobind surface and its XLA FFI handler, against a slow model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from core_model import Cell, Function, Model, Program, Rows
+from core_programs import EVEN_ODD, EVEN_ODD_NAMES, TREE, TREE_NAMES, lanes_of, random_forest
+
+from jaxrec import _core
+
+WIDTHS, COSTS = (4, 16), (1.0, 2.0)
+I32 = "int32"
+
+
+def plan(
+    program: Program,
+    roots: Sequence[np.ndarray],
+    outers: Sequence[np.ndarray] = (),
+    names: str = "",
+    *,
+    outer_lanes: np.ndarray | None = None,
+    widths: Sequence[int] = WIDTHS,
+    costs: Sequence[float] = COSTS,
+    **options: Any,
+) -> _core.Schedule:
+    lanes = lanes_of(list(outers)) if outer_lanes is None else outer_lanes
+    return _core.plan(
+        program.encode(), roots, outers, lanes, len(roots[0]), widths, costs, names, **options
+    )
+
+
+def buffer_types(
+    program: Program, rows: Rows, *, collect: bool, slack: int = 0, readers: bool = True
+) -> list[tuple[tuple[int, ...], str]]:
+    """Shape and type of every output buffer, with `slack` rows more than needed."""
+    entry = program.functions[program.entry]
+    pad = 2 * rows.pad + slack
+    info = 4 + len(entry.results) * (1 + collect) + 2 * program.classes + len(program.cells)
+    columns = len(rows.waves[0]) if rows.waves else 3
+    out: list[tuple[tuple[int, ...], str]] = [((info,), I32)]
+    out.append(((len(rows.waves) + slack, columns), I32))
+    for c in range(program.classes):
+        r, v = len(rows.reads[c]) + pad, rows.values[c] + pad
+        out += [((r,), I32), ((v + 1 if readers else 0,), I32), ((r if readers else 0,), I32)]
+    for cell, firings in zip(program.cells, rows.cell_rows, strict=True):
+        out += [((len(firings) + pad,), d) for d in (*cell.exports, I32)]
+    if collect:
+        calls = len(rows.collected) + slack
+        out += [((calls,), d) for d in (I32, *entry.control)]
+    return out
+
+
+def garbage(types: list[tuple[tuple[int, ...], str]]) -> list[np.ndarray]:
+    """Buffers as XLA hands them out: with anything in them."""
+    return [np.full(shape, 77, dtype) for shape, dtype in types]
+
+
+def expected(model: Model, rows: Rows, types: list[Any], *, collect: bool) -> list[np.ndarray]:
+    """What the buffers should hold, from the slow model."""
+    program, pad = model.program, rows.pad
+    out = [np.zeros(shape, dtype) for shape, dtype in types]
+    depth = max((_depth(model, f) for f in range(len(model.frames))), default=0)
+    head = [len(rows.waves), len(model.frames), len(rows.collected), depth]
+    counts = [*rows.values, *map(len, rows.reads), *map(len, rows.cell_rows)]
+    it = iter(out)
+    next(it)[:] = [*head, *rows.result_start, *rows.collect_start, *counts]
+    waves = next(it)
+    waves[:, 0] = -1
+    if rows.waves:
+        waves[: len(rows.waves)] = rows.waves
+    for c in range(program.classes):
+        reads, ptr, idx = next(it), next(it), next(it)
+        reads[:] = pad
+        reads[pad : pad + len(rows.reads[c])] = rows.reads[c]
+        readers, at = rows.readers(c), 0
+        for v in range(len(ptr) - 1):
+            mine = readers.get(v, [])
+            idx[at : at + len(mine)] = mine
+            at += len(mine)
+            ptr[v + 1] = at
+    for cell, firings in zip(program.cells, rows.cell_rows, strict=True):
+        for k in range(len(cell.exports)):
+            next(it)[pad : pad + len(firings)] = [f.exports[k] for f in firings]
+        next(it)[pad : pad + len(firings)] = [model.frames[f.frame].lane for f in firings]
+    if collect:
+        next(it)[: len(rows.collected)] = [f.lane for f in rows.collected]
+        for k, buffer in enumerate(it):
+            buffer[: len(rows.collected)] = [f.control[k] for f in rows.collected]
+    return out
+
+
+def _depth(model: Model, frame: int) -> int:
+    depth = 0
+    while frame >= 0:
+        depth, frame = depth + 1, model.frames[frame].parent
+    return depth
+
+
+def assert_all_equal(got: Sequence[Any], want: Sequence[np.ndarray]) -> None:
+    assert len(got) == len(want)
+    for i, (g, w) in enumerate(zip(got, want, strict=True)):
+        np.testing.assert_array_equal(np.asarray(g), w, err_msg=f"buffer {i}")
+
+
+CASES = {
+    "tree": (TREE, TREE_NAMES),
+    "even_odd": (EVEN_ODD, EVEN_ODD_NAMES),
+}
+
+
+def inputs(case: str, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    if case == "tree":
+        roots, outers = random_forest(rng, trees=int(rng.integers(1, 9)), leaves=12)
+        return [roots], outers
+    return [rng.integers(0, 10, size=5).astype(np.int32)], []
+
+
+@pytest.mark.parametrize("collect", [False, True])
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_matches_the_model(case: str, workers: int, collect: bool) -> None:
+    program, names = CASES[case]
+    for seed in range(5):
+        roots, outers = inputs(case, seed)
+        model = Model(program, roots, outers, len(roots[0]))
+        rows = model.lay_out(WIDTHS, COSTS, collect)
+        schedule = plan(program, roots, outers, names, workers=workers, collect=collect)
+        assert schedule.waves.tolist() == rows.waves
+        assert schedule.value_rows == rows.values
+        assert schedule.read_rows == [len(r) for r in rows.reads]
+        assert schedule.cell_rows == [len(f) for f in rows.cell_rows]
+        for name in ("function", "parent", "site", "lane"):
+            got = getattr(schedule, f"frame_{name}").tolist()
+            assert got == [getattr(f, name) for f in model.frames]
+        for cell, firings in enumerate(rows.cell_rows):
+            assert schedule.cell_frames(cell).tolist() == [f.frame for f in firings]
+        types = buffer_types(program, rows, collect=collect, slack=3)
+        buffers = garbage(types)
+        schedule.fill(buffers)
+        assert_all_equal(buffers, expected(model, rows, types, collect=collect))
+
+
+def test_buffers_of_the_exact_size_are_enough() -> None:
+    roots, outers = inputs("tree", 0)
+    model = Model(TREE, roots, outers, len(roots[0]))
+    rows = model.lay_out(WIDTHS, COSTS, collect=True)
+    types = buffer_types(TREE, rows, collect=True)
+    buffers = garbage(types)
+    plan(TREE, roots, outers, collect=True).fill(buffers)
+    assert_all_equal(buffers, expected(model, rows, types, collect=True))
+
+
+def test_every_buffer_that_is_too_small_is_named() -> None:
+    roots, outers = inputs("tree", 0)
+    rows = Model(TREE, roots, outers, len(roots[0])).lay_out(WIDTHS, COSTS, collect=True)
+    types = buffer_types(TREE, rows, collect=True)
+    schedule = plan(TREE, roots, outers, TREE_NAMES, collect=True)
+    for i, (shape, dtype) in enumerate(types[1:], start=1):
+        small: Any = (shape[0] - 1, *shape[1:])
+        buffers = garbage([*types[:i], (small, dtype), *types[i + 1 :]])
+        with pytest.raises(_core.PlanError, match="CapacityError: tree_lstm needs") as caught:
+            schedule.fill(buffers)
+        assert caught.value.args[0] == "CAPACITY"
+        assert caught.value.args[2] > 0
+
+
+def test_value_capacity_bounds_rows_without_readers() -> None:
+    roots, outers = inputs("tree", 0)
+    rows = Model(TREE, roots, outers, len(roots[0])).lay_out(WIDTHS, COSTS, collect=False)
+    buffers = garbage(buffer_types(TREE, rows, collect=False, readers=False))
+    schedule = plan(TREE, roots, outers)
+    enough = [v + 2 * rows.pad for v in rows.values]
+    schedule.fill(buffers, enough)
+    with pytest.raises(_core.PlanError, match="value rows"):
+        schedule.fill(buffers, [enough[0], enough[1] - 1])
+
+
+def test_no_lanes_is_an_empty_schedule() -> None:
+    empty = [np.zeros(0, np.int32)]
+    schedule = plan(TREE, empty, inputs("tree", 0)[1])
+    assert (schedule.num_calls, schedule.num_waves, schedule.depth) == (0, 0, 0)
+
+
+def test_batched_outers_are_read_by_lane() -> None:
+    # Two forests, two roots each: lane // 2 chooses the forest.
+    forests = [inputs("tree", seed) for seed in (3, 4)]
+    size = max(len(outers[0]) for _, outers in forests)
+    stacked = [
+        np.stack([np.pad(outers[k], (0, size - len(outers[k]))) for _, outers in forests])
+        for k in range(3)
+    ]
+    roots = np.concatenate([np.resize(r[0], 2) for r, _ in forests])
+    lanes = np.array([2, 2] * 3, np.int64)
+    got = plan(TREE, [roots], stacked, outer_lanes=lanes)
+    alone = [
+        plan(TREE, [roots[2 * i : 2 * i + 2]], forests[i][1]).frame_parent.tolist() for i in (0, 1)
+    ]
+    shift = len(alone[0])
+    assert got.frame_parent.tolist() == alone[0] + [p + shift if p >= 0 else p for p in alone[1]]
+
+
+def test_call_paths() -> None:
+    tree = [np.array(a, np.int32) for a in ([0, 0, 5, 6, 7], [1, 3, -1, -1, -1], [2, 4, 0, 0, 0])]
+    schedule = plan(TREE, [np.array([0], np.int32)], tree, TREE_NAMES)
+    paths = [schedule.call_path(i) for i in range(schedule.num_calls)]
+    assert paths[0] == "tree_lstm"
+    assert paths[3] == "tree_lstm -> tree_lstm[0] -> tree_lstm[1]"
+    assert paths[4] == "tree_lstm -> tree_lstm[1]"
+    with pytest.raises(IndexError, match="there is no frame 5"):
+        schedule.call_path(5)
+    long = plan(EVEN_ODD, [np.array([20], np.int32)], names=EVEN_ODD_NAMES)
+    assert long.call_path(20) == ("even -> odd[7] -> even[3] -> ... (16 more) -> odd[7] -> even[3]")
+
+
+def test_too_many_calls_names_the_number_needed() -> None:
+    roots, outers = inputs("tree", 0)
+    calls = plan(TREE, roots, outers).num_calls
+    plan(TREE, roots, outers, max_calls=calls)
+    with pytest.raises(_core.PlanError, match=f"made {calls} calls in one invocation") as caught:
+        plan(TREE, roots, outers, TREE_NAMES, max_calls=calls - 1)
+    assert caught.value.args == (
+        "CAPACITY",
+        f"CapacityError: tree_lstm made {calls} calls in one invocation, but max_calls is "
+        f"{calls - 1}. Pass rec_fn(max_calls={calls}) or more (or call eagerly, where capacity "
+        "grows by itself).",
+        calls,
+    )
+
+
+def test_an_index_out_of_range_names_the_array_and_the_path() -> None:
+    tree = [np.array(a, np.int32) for a in ([0, 5, 6], [1, 12, -1], [2, 0, 0])]
+    with pytest.raises(_core.PlanError, match="out of range") as caught:
+        plan(TREE, [np.array([0], np.int32)], tree, TREE_NAMES)
+    assert caught.value.args[:2] == (
+        "INDEX",
+        "JaxRecError: tree_lstm read left[12], which is out of range for an array of 3 elements "
+        "(axis 0). Call path: tree_lstm -> tree_lstm[0] -> tree_lstm[0]. "
+        "Check the indices in 'tree.left'.",
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_cycle_ends_with_the_same_message_for_any_number_of_workers(workers: int) -> None:
+    cycle = [np.array(a, np.int32) for a in ([0], [0], [0])]
+    with pytest.raises(_core.PlanError, match="without ending") as caught:
+        plan(TREE, [np.array([0], np.int32)], cycle, TREE_NAMES, workers=workers, call_limit=1000)
+    assert caught.value.args[:2] == (
+        "RECURSION_LIMIT",
+        "RecursionLimitError: tree_lstm made more than 1000 calls without ending; a base case is "
+        "missing or its condition is never met (a cycle in the indices?). Call path: tree_lstm -> "
+        "tree_lstm[0] -> tree_lstm[0] -> ... (996 more) -> tree_lstm[0] -> tree_lstm[0] with "
+        "arguments (i=0)",
+    )
+
+
+def test_depth_limit() -> None:
+    roots = [np.array([30], np.int32)]
+    assert plan(EVEN_ODD, roots, depth_limit=31).depth == 31
+    with pytest.raises(_core.PlanError, match="nested more than 30 calls deep"):
+        plan(EVEN_ODD, roots, names=EVEN_ODD_NAMES, depth_limit=30)
+
+
+def test_wrong_inputs_are_refused() -> None:
+    roots, outers = inputs("tree", 0)
+    with pytest.raises(_core.PlanError, match=r"root argument 0 is float32\[.*expected int32"):
+        plan(TREE, [roots[0].astype(np.float32)], outers)
+    with pytest.raises(_core.PlanError, match=r"outer array is int64\[.*expected int32 of rank 1"):
+        plan(TREE, roots, [outers[0].astype(np.int64), *outers[1:]])
+    with pytest.raises(_core.PlanError, match="widths must ascend"):
+        plan(TREE, roots, outers, widths=[8, 4])
+    with pytest.raises(_core.PlanError, match="costs must be positive"):
+        plan(TREE, roots, outers, costs=[0.0, 1.0])
+    with pytest.raises(_core.PlanError, match="expected as many widths as costs"):
+        plan(TREE, roots, outers, costs=[1.0])
+
+
+def _one_function(*code: tuple[Any, ...], results: tuple[int, ...] = ()) -> Program:
+    function = Function((I32,), (0,), results, 3, 2, code)
+    return Program((), 2, (Cell((1,), (0,)),), (function,))
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (_one_function(), "does not end with RETURN"),
+        (_one_function(("ADD", 1, I32, 0, 0)), "does not end with RETURN"),
+        (_one_function(("LABEL", "a"), ("JUMP", "a"), ("RETURN", [])), "goes backward"),
+        (_one_function(("ADD", 9, I32, 0, 0), ("RETURN", [])), "a register is 9"),
+        (_one_function(("ADD", 1, I32, 0, 2), ("RETURN", [])), "register 2 is read before"),
+        (_one_function(("AND", 1, "float32", 0, 0), ("RETURN", [])), "AND does not take"),
+        (
+            _one_function(("FIRE", 0, [], [0], [1]), ("RETURN", [])),
+            "holds class 0.*expected class 1",
+        ),
+        (_one_function(("FIRE", 0, [], [], [1]), ("RETURN", [])), "FIRE inputs: got 0, expected 1"),
+        (_one_function(("RETURN", [0])), "RETURN results: got 1, expected 0"),
+        (_one_function(("RETURN", [1]), results=(0,)), "holds class -1"),
+        (_one_function(("SWITCH", 0, []), ("RETURN", [])), "SWITCH has no branches"),
+        (_one_function(("CALL", 3, 0, [], [], []), ("RETURN", [])), "a callee is 3"),
+    ],
+)
+def test_malformed_programs_are_refused(program: Program, match: str) -> None:
+    with pytest.raises(_core.PlanError, match=match) as caught:
+        plan(program, [np.zeros(1, np.int32)])
+    assert caught.value.args[0] == "PROGRAM"
+
+
+def test_cut_programs_are_refused() -> None:
+    words = TREE.encode()
+    roots, outers = inputs("tree", 0)
+    for n in range(len(words)):
+        with pytest.raises(_core.PlanError, match="malformed control program"):
+            _core.plan(words[:n], roots, outers, lanes_of(outers), 1, [4], [1.0], "")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered() -> None:
+    for name, handler in _core.ffi_handlers().items():
+        jax.ffi.register_ffi_target(f"{name}_test", handler, platform="cpu")
+
+
+def ffi_plan(program: Program, types: list[Any], lanes: int, **attrs: Any) -> Any:
+    """A function of (roots, outers) that schedules inside XLA."""
+    call = jax.ffi.ffi_call(
+        "jaxrec_plan_test",
+        [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types],
+        has_side_effect=True,
+    )
+    words = program.encode().view(np.uint32)
+    options = {
+        "lanes": np.int64(lanes),
+        "widths": np.array(WIDTHS, np.int64),
+        "costs": np.array(COSTS, np.float64),
+        "outer_lanes": lanes_of([np.zeros(0)] * len(program.outers)),
+        **attrs,
+    }
+    return jax.jit(lambda roots, outers: call(jnp.asarray(words), *roots, *outers, **options))
+
+
+@pytest.mark.parametrize("collect", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_ffi_handler_under_jit(case: str, collect: bool) -> None:
+    program, names = CASES[case]
+    roots, outers = inputs(case, 1)
+    model = Model(program, roots, outers, len(roots[0]))
+    rows = model.lay_out(WIDTHS, COSTS, collect)
+    types = buffer_types(program, rows, collect=collect, slack=5)
+    run = ffi_plan(program, types, len(roots[0]), names=names, collect=collect)
+    assert_all_equal(run(roots, outers), expected(model, rows, types, collect=collect))
+
+
+def test_ffi_handler_without_readers() -> None:
+    roots, outers = inputs("tree", 2)
+    rows = Model(TREE, roots, outers, len(roots[0])).lay_out(WIDTHS, COSTS, collect=False)
+    types = buffer_types(TREE, rows, collect=False, readers=False)
+    capacity = np.array([v + 2 * rows.pad for v in rows.values], np.int64)
+    run = ffi_plan(TREE, types, len(roots[0]), readers=False, value_capacity=capacity)
+    assert run(roots, outers)[1].tolist() == rows.waves
+    tight = ffi_plan(TREE, types, len(roots[0]), readers=False, value_capacity=capacity - 1)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"CapacityError: .* value rows"):
+        jax.block_until_ready(tight(roots, outers))
+
+
+def test_ffi_errors_carry_the_message() -> None:
+    roots, outers = inputs("tree", 0)
+    rows = Model(TREE, roots, outers, len(roots[0])).lay_out(WIDTHS, COSTS, collect=False)
+    types = buffer_types(TREE, rows, collect=False)
+    run = ffi_plan(TREE, types, len(roots[0]), names=TREE_NAMES, max_calls=np.int64(2))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="CapacityError: tree_lstm made"):
+        jax.block_until_ready(run(roots, outers))
+    wrong = ffi_plan(TREE, types, len(roots[0]), names=np.int64(3))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="attribute 'names' should be a text"):
+        jax.block_until_ready(wrong(roots, outers))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="expected 11"):
+        jax.block_until_ready(ffi_plan(TREE, types[:-1], len(roots[0]))(roots, outers))
