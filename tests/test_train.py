@@ -167,7 +167,7 @@ def test_going_on_after_the_end_trains_further(tmp_path):
 def test_other_settings_are_not_resumed(tmp_path):
     out = tmp_path / "run"
     run(*TINY_LISTOPS, "--out", out)
-    with pytest.raises(TrainError, match=r"--lr: the checkpoint has 0\.005, now it is 0\.1"):
+    with pytest.raises(TrainError, match=r"--lr: the checkpoint has 0\.01, now it is 0\.1"):
         run(*TINY_LISTOPS, "--out", out, "--resume", "--lr", "0.1")
     with pytest.raises(TrainError, match="--data: the trees are not those"):
         run(*TINY_LISTOPS, "--out", out, "--resume", "--seed", "1")

@@ -40,13 +40,13 @@ TREEBANK_DEFAULTS: Final[Defaults] = MappingProxyType(
 # Small enough that the whole run takes a minute or two on two cores.
 LISTOPS_DEFAULTS: Final[Defaults] = MappingProxyType(
     {
-        "hidden": 64,
+        "hidden": 128,
         "embed": 32,
         "batch": 25,
         "epochs": 10,
         "optimizer": "adam",
-        "lr": 0.005,
-        "embed_lr": 0.005,
+        "lr": 0.01,
+        "embed_lr": 0.01,
         "l2": 0.0,
         "dropout": 0.0,
     }
@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_data_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument("--data", metavar="DIR", help="holds train.txt, dev.txt and test.txt")
-    group.add_argument("--trees", type=int, default=2000, help="ListOps trees to train on")
+    group.add_argument("--trees", type=int, default=4000, help="ListOps trees to train on")
     group.add_argument("--glove", metavar="FILE", help="pretrained word vectors as text")
     group.add_argument(
         "--binary", action="store_true", help="positive or negative only, neutral roots dropped"
