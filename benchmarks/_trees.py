@@ -1,4 +1,4 @@
-"""Trees for the benchmarks: a small reader of the Stanford Sentiment Treebank and made-up shapes."""
+"""Trees for the benchmarks: reading the Stanford Sentiment Treebank, and made-up shapes."""
 
 import os
 import re
@@ -84,18 +84,23 @@ def concatenate(trees: Sequence[Forest]) -> Forest:
 
     def shifted(name: str) -> np.ndarray:
         parts = [getattr(tree, name) for tree in trees]
-        return np.concatenate([np.where(p < 0, p, p + s) for p, s in zip(parts, starts)])
+        return np.concatenate(
+            [np.where(p < 0, p, p + s) for p, s in zip(parts, starts, strict=True)]
+        )
 
     label, token = (np.concatenate([getattr(t, n) for t in trees]) for n in ("label", "token"))
     return Forest(label, token, shifted("left"), shifted("right"), shifted("roots"))
 
 
-def batches(trees: Sequence[Forest], size: int, seed: int, count: int | None = None):
+def batches(
+    trees: Sequence[Forest], size: int, seed: int, count: int | None = None
+) -> list[Forest]:
     """Shuffled minibatches of `size` trees, the last smaller one dropped; at most `count`."""
     order = np.random.default_rng(seed).permutation(len(trees))
     number = len(trees) // size
     number = number if count is None else min(number, count)
-    return [concatenate([trees[j] for j in order[k * size : (k + 1) * size]]) for k in range(number)]
+    groups = (order[k * size : (k + 1) * size] for k in range(number))
+    return [concatenate([trees[j] for j in group]) for group in groups]
 
 
 def shaped_tree(shape: str, leaves: int, words: int, seed: int = 0) -> Forest:
@@ -137,9 +142,19 @@ def _children_first(
     return Forest(label, token, left, right, np.array([last], np.int32))
 
 
-def inner_nodes(forest: Forest) -> int:
-    """Number of nodes that have children."""
-    return int((forest.left >= 0).sum())
+def joined(forest: Forest) -> Forest:
+    """One tree that holds all trees of `forest`, in a balanced way under new nodes of label 0."""
+    left, right, roots = (column.tolist() for column in (forest.left, forest.right, forest.roots))
+    while len(roots) > 1:
+        pairs = len(roots) // 2
+        new = list(range(len(left), len(left) + pairs))
+        left += roots[0 : 2 * pairs : 2]
+        right += roots[1 : 2 * pairs : 2]
+        roots = new + roots[2 * pairs :]
+    added = len(left) - len(forest.left)
+    label = np.pad(forest.label, (0, added))
+    token = np.pad(forest.token, (0, added), constant_values=-1)
+    return Forest(label, token, *(np.array(column, np.int32) for column in (left, right, roots)))
 
 
 def parents(forest: Forest) -> np.ndarray:
@@ -168,8 +183,8 @@ def heights(forest: Forest) -> np.ndarray:
     """Height of every node: 0 for leaves, one above its higher child for the rest."""
     inner = np.flatnonzero(forest.left >= 0)
     depth = depths(forest)
+    inner = inner[np.argsort(-depth[inner], kind="stable")]
     height = np.zeros(len(depth), np.int32)
-    for nodes in np.split(inner[order := np.argsort(-depth[inner], kind="stable")],
-                          1 + np.flatnonzero(np.diff(-depth[inner][order]))):
+    for nodes in np.split(inner, 1 + np.flatnonzero(np.diff(depth[inner]))):
         height[nodes] = 1 + np.maximum(height[forest.left[nodes]], height[forest.right[nodes]])
     return height

@@ -9,13 +9,13 @@ preparing it (ordering, padding), and `seconds_total` for both. Compilation is o
 """
 
 import argparse
+import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from benchmarks import _models, _trees
-from benchmarks._harness import Rows, interleave, seconds, spread
+from benchmarks._harness import Rows, interleave, spread
 from benchmarks.peers import PEERS, Program, build
 
 _ACTIONS = {"train": "train_step", "infer": "infer"}
@@ -29,14 +29,21 @@ def time_batches(
     step(program.prepare(forests[-1]))
     prepare = run = 0.0
     for forest in forests:
-        prepared: list[Any] = []
-        prepare += seconds(lambda: prepared.append(program.prepare(forest)))
-        run += seconds(lambda: step(prepared[0]))
+        start = time.perf_counter()
+        prepared = program.prepare(forest)
+        middle = time.perf_counter()
+        step(prepared)
+        prepare += middle - start
+        run += time.perf_counter() - middle
     return run / len(forests), prepare / len(forests)
 
 
 def compare(
-    model: str, mode: str, peers: Sequence[str], forests: Sequence[_trees.Forest], words: int,
+    model: str,
+    mode: str,
+    peers: Sequence[str],
+    forests: Sequence[_trees.Forest],
+    words: int,
     repeats: int,
 ) -> dict[str, dict[str, float]]:
     """Times of every peer on `forests`, and their ratios to jaxrec where it takes part."""

@@ -42,9 +42,7 @@ def _lstm_leaf_backward(
     dh, dc = cotangent
     tanh_c = jnp.tanh(i * u)
     dc = dc + dh * o * (1 - tanh_c**2)
-    pre = jnp.concatenate(
-        [dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u**2)], 1
-    )
+    pre = jnp.concatenate([dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u**2)], 1)
     return {"W_leaf": x.T @ pre, "b_leaf": pre.sum(0)}, pre @ params["W_leaf"].T
 
 
@@ -87,9 +85,7 @@ def _word(params: Arrays, x: Array) -> tuple[State, Array]:
     return (x,), x
 
 
-def _word_backward(
-    params: Arrays, x: Array, kept: Array, cotangent: State
-) -> tuple[Arrays, Array]:
+def _word_backward(params: Arrays, x: Array, kept: Array, cotangent: State) -> tuple[Arrays, Array]:
     return {}, cotangent[0]
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks._trees import Forest, depths, parents
+from benchmarks.peers._jax_common import bucket, padded
 
 
 class Plan(NamedTuple):
@@ -35,15 +36,13 @@ class Plan(NamedTuple):
     roots: np.ndarray
 
 
-def bucket(size: int) -> int:
-    """Rounds up to an eighth of the next power of two, so that few shapes occur."""
-    step = max(1, 2 ** (size - 1).bit_length() // 8)
-    return -(-size // step) * step
-
-
 def chunk_width(trees: int) -> int:
-    """The chunk width for a batch of so many trees: about as many as are ready at a time."""
-    return min(160, max(2, 2 * round(trees * 0.5)))
+    """The chunk width for a batch of so many trees.
+
+    About as wide as keeps chunks full (the number of chunks cannot be less than the height of the
+    highest tree); wider than 128 rows gains nothing in a matmul.
+    """
+    return min(128, trees)
 
 
 def _chunks(forest: Forest, parent: np.ndarray, width: int) -> list[np.ndarray]:
@@ -95,17 +94,11 @@ def plan(forest: Forest, words: int, width: int) -> Plan:
     reader[row[below]] = 2 * (row[parent[below]] - num_leaves) + side
     unique, inverse = np.unique(forest.token[leaves], return_inverse=True)
     return Plan(
-        _padded(unique, num_leaves, words),
-        _padded(inverse, num_leaves, 0),
+        padded(unique, num_leaves, words),
+        padded(inverse, num_leaves, 0),
         label,
         children.reshape(num_chunks, 2 * width),
         reader,
         np.int32(len(chunks)),
         row[forest.roots],
     )
-
-
-def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
-    out = np.full(size, fill, np.int32)
-    out[: len(values)] = values
-    return out

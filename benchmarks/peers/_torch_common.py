@@ -1,8 +1,10 @@
 """What the two PyTorch peers share: cells on rows, the loss, and the Adagrad training step."""
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -82,6 +84,7 @@ def program(
     scores: Callable[[Tensors, Any], Tensor],
 ) -> Program:
     """Wraps a loss and a score function in the training step and the rest of the protocol."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.sparse.check_sparse_tensor_invariants.disable()  # the default, said to be without warning
     tensors = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
     optimizer = torch.optim.Adagrad(tensors.values(), lr=LEARNING_RATE, eps=EPSILON)
@@ -93,7 +96,7 @@ def program(
         optimizer.step()
         return value.item()
 
-    def infer(batch: Any):
+    def infer(batch: Any) -> np.ndarray:
         with torch.inference_mode():
             return scores(tensors, batch).numpy()
 

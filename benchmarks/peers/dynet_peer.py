@@ -85,7 +85,8 @@ def _from_dynet(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def _states(cell: _Cell, params: Expressions, table: Any, forest: Forest) -> list[Expression]:
     """The hidden state of every node; children come first in a forest, so a loop will do."""
     states: list[State] = []
-    for token, left, right in zip(*(a.tolist() for a in (forest.token, forest.left, forest.right))):
+    columns = (column.tolist() for column in (forest.token, forest.left, forest.right))
+    for token, left, right in zip(*columns, strict=True):
         if left < 0:
             states.append(cell.leaf(params, table[token]))
         else:
@@ -133,7 +134,7 @@ def build(model: str, params: Params) -> Program:
         return _states(cell, weights.dense, weights.table, forest)
 
     def back_propagated_loss(forest: Forest) -> float:
-        pairs = zip(hidden(forest), forest.label.tolist())
+        pairs = zip(hidden(forest), forest.label.tolist(), strict=True)
         losses = [dy.pickneglogsoftmax(_scores(weights.dense, h), label) for h, label in pairs]
         loss = dy.esum(losses) * (1 / len(forest.roots))
         value = loss.value()

@@ -14,17 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from benchmarks._models import CLASSES, EPSILON, LEARNING_RATE, Params
+from benchmarks._models import Params
 from benchmarks._trees import Forest
-from benchmarks.peers._hand_jax_cells import CELLS, Arrays, Cell, State
+from benchmarks.peers._hand_jax_cells import CELLS, Cell, State
 from benchmarks.peers._hand_jax_order import Plan, chunk_width, plan
+from benchmarks.peers._jax_common import Arrays, Step, Weights, adagrad, full_table, word_rows
 from benchmarks.peers._protocol import Gradients, Program
-
-_OPTIONS: dict[str, bool | int | str] = {}
 
 
 class _Tapes(NamedTuple):
-    """States of all rows, [rows, hidden] each; and of inner rows, what is kept and what was read."""
+    """States of all rows, [rows, hidden] each; of inner rows, what is kept and what was read."""
 
     states: State
     kept: Array
@@ -56,7 +55,7 @@ def _forward(cell: Cell, params: Arrays, batch: Plan, x: Array) -> tuple[_Tapes,
         children = _read_pairs(tapes.states, batch.children[k])
         new, kept = cell.forward(params, children)
         row = k * (pair // 2)
-        states = tuple(_write(t, s, leaves + row) for t, s in zip(tapes.states, new))
+        states = tuple(_write(t, s, leaves + row) for t, s in zip(tapes.states, new, strict=True))
         return _Tapes(states, _write(tapes.kept, kept, row), _write(tapes.hidden, children[0], row))
 
     return lax.fori_loop(0, batch.chunks, chunk, _Tapes(states, kept, hidden)), leaf_kept
@@ -89,7 +88,8 @@ def _backward(
         children = (cut(tapes.hidden, row), *_read_pairs(tapes.states[1:], batch.children[k]))
         cotangent = _received(dread, cut(batch.reader, leaves + row), cut(dhidden, leaves + row))
         pre, dchildren = cell.backward(params, cut(tapes.kept, row), children, cotangent)
-        dread = tuple(_write(t, d.reshape(-1, size), 2 * row) for t, d in zip(dread, dchildren))
+        pairs = zip(dread, dchildren, strict=True)
+        dread = tuple(_write(tape, d.reshape(-1, size), 2 * row) for tape, d in pairs)
         return _write(pre_tape, pre, row), dread
 
     return lax.fori_loop(0, batch.chunks, chunk, (pre_tape, dread))
@@ -101,80 +101,52 @@ def _received(dread: State, reader: Array, dhidden: Array) -> State:
     return first + dhidden, *rest
 
 
-def _loss_and_gradients(
-    cell: Cell, params: Arrays, batch: Plan
-) -> tuple[Array, Arrays, Array, Array]:
-    """The loss, dense gradients, and the gradient and value of the rows `batch.words`."""
-    vectors = params["embed"].at[batch.words].get(mode="clip")
+def _loss_and_gradients(cell: Cell, params: Arrays, batch: Plan) -> tuple[Array, Arrays]:
+    """The loss and all gradients, that of `embed` for the rows `batch.words`."""
+    vectors = word_rows(params["embed"], batch.words)
     x = _rows(vectors, batch.word)
     tapes, leaf_kept = _forward(cell, params, batch, x)
     output = {name: params[name] for name in ("Ws", "bs")}
     value_and_grad = jax.value_and_grad(_label_loss, (0, 1))
     loss, (grads, dhidden) = value_and_grad(output, tapes.states[0], batch.label)
-    scale = 1 / len(batch.roots)
     pre, dread = _backward(cell, params, batch, tapes, dhidden)
     received = _received(dread, batch.reader[: len(x)], dhidden[: len(x)])
     leaf_grads, dx = cell.leaf_backward(params, x, leaf_kept, received)
     grads = {**grads, **leaf_grads, **cell.weights(tapes.hidden, pre)}
-    dvectors = jnp.zeros_like(vectors).at[batch.word].add(dx)
-    grads, dvectors = jax.tree.map(lambda g: g * scale, (grads, dvectors))
-    return loss * scale, grads, dvectors, vectors
+    grads["embed"] = jnp.zeros_like(vectors).at[batch.word].add(dx)
+    return jax.tree.map(lambda value: value / len(batch.roots), (loss, grads))
 
 
-def _adagrad(value: Array, total: Array, grad: Array) -> tuple[Array, Array]:
-    total = total + grad**2
-    return value - LEARNING_RATE * grad / (jnp.sqrt(total) + EPSILON), total
+@partial(jax.jit, static_argnums=0, donate_argnums=(1, 2))
+def _train_step(model: str, params: Arrays, totals: Arrays, batch: Plan) -> Step:
+    loss, grads = _loss_and_gradients(CELLS[model], params, batch)
+    return *adagrad(params, totals, grads, batch.words), loss
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=(1, 2), compiler_options=_OPTIONS)
-def _train_step(model: str, params: Arrays, totals: Arrays, batch: Plan):
-    loss, grads, dvectors, vectors = _loss_and_gradients(CELLS[model], params, batch)
-    new = {name: _adagrad(params[name], totals[name], grad) for name, grad in grads.items()}
-    word_totals = totals["embed"].at[batch.words].get(mode="clip")
-    rows = _adagrad(vectors, word_totals, dvectors)
-    tables = params["embed"], totals["embed"]
-    new["embed"] = tuple(
-        table.at[batch.words].set(r, mode="drop", unique_indices=True, indices_are_sorted=True)
-        for table, r in zip(tables, rows)
-    )
-    return {n: new[n][0] for n in params}, {n: new[n][1] for n in params}, loss
-
-
-@partial(jax.jit, static_argnums=0, compiler_options=_OPTIONS)
+@partial(jax.jit, static_argnums=0)
 def _infer(model: str, params: Arrays, batch: Plan) -> Array:
-    x = params["embed"].at[batch.words[batch.word]].get(mode="clip")
+    x = _rows(params["embed"], batch.words[batch.word])
     tapes, _ = _forward(CELLS[model], params, batch, x)
     return _rows(tapes.states[0], batch.roots) @ params["Ws"] + params["bs"]
 
 
 @partial(jax.jit, static_argnums=0)
-def _gradients(model: str, params: Arrays, batch: Plan):
-    loss, grads, dvectors, _ = _loss_and_gradients(CELLS[model], params, batch)
-    table = jnp.zeros_like(params["embed"]).at[batch.words].add(dvectors, mode="drop")
-    return loss, {**grads, "embed": table}
-
-
-class _Weights:
-    """Parameters and Adagrad sums, replaced by every step."""
-
-    def __init__(self, params: Params) -> None:
-        self.params = {name: jnp.array(value) for name, value in params.items()}
-        self.totals = jax.tree.map(jnp.zeros_like, self.params)
+def _gradients(model: str, params: Arrays, batch: Plan) -> tuple[Array, Arrays]:
+    loss, grads = _loss_and_gradients(CELLS[model], params, batch)
+    return loss, grads | {"embed": full_table(params["embed"], batch.words, grads["embed"])}
 
 
 def build(model: str, params: Params) -> Program:
     """Builds `model` as one jitted program for each shape of batch."""
-    weights = _Weights(params)
-    assert params["Ws"].shape[1] == CLASSES
+    weights = Weights(params)
 
     def prepare(forest: Forest) -> Plan:
         order = plan(forest, len(params["embed"]), chunk_width(len(forest.roots)))
         return jax.tree.map(jnp.asarray, order)
 
     def train_step(batch: Plan) -> float:
-        weights.params, weights.totals, loss = _train_step(
-            model, weights.params, weights.totals, batch
-        )
+        new = _train_step(model, weights.params, weights.totals, batch)
+        weights.params, weights.totals, loss = new
         return float(loss)
 
     def infer(batch: Plan) -> np.ndarray:

@@ -1,9 +1,10 @@
-"""PyTorch batched by hand: all nodes of one height in one set of operations, differentiated by autograd.
+"""PyTorch batched by hand: all nodes of one height at once, differentiated by autograd.
 
 The nodes of a height are sorted by the height that reads them, so that a height's rows are cut by
 one `split`, whose gradient is one `cat`, and no height touches rows that it does not read.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +44,7 @@ def _prepare(forest: Forest) -> _Prepared:
     place = np.empty_like(order)  # the place of a row among the rows that its reader reads
     starts = np.searchsorted(reader[by_reader], reader[by_reader])
     place[by_reader] = np.arange(len(order)) - starts
-    levels = [_level(forest, order[a:b], reader, place) for a, b in zip(bounds, bounds[1:])]
+    levels = [_level(forest, order[a:b], reader, place) for a, b in pairwise(bounds)]
     token = torch.from_numpy(forest.token[order[: bounds[1]]].astype(np.int64))
     label = torch.from_numpy(forest.label[order].astype(np.int64))
     return _Prepared(levels, token, label, torch.from_numpy(row[forest.roots]))
@@ -64,12 +65,13 @@ def _states(model: str, params: common.Tensors, batch: _Prepared) -> Tensor:
     waiting: dict[int, list[tuple[Tensor, ...]]] = {}
     for height, level in enumerate(batch.levels):
         if height:
-            parts = [torch.cat(p) for p in zip(*waiting.pop(height))]
+            parts = [torch.cat(p) for p in zip(*waiting.pop(height), strict=True)]
             rows = len(level.order) // 2
             pairs = tuple(p.index_select(0, level.order).view(rows, -1) for p in parts)
             state = cell.node(params, pairs)
             hidden.append(state[0])
-        for read_at, *piece in zip(level.readers, *(s.split(level.cuts) for s in state)):
+        pieces = (part.split(level.cuts) for part in state)
+        for read_at, *piece in zip(level.readers, *pieces, strict=True):
             waiting.setdefault(read_at, []).append(tuple(piece))
     return torch.cat(hidden)
 

@@ -1,4 +1,4 @@
-"""PyTorch, one node at a time: the recursion as a PyTorch user writes it, differentiated by autograd.
+"""PyTorch, one node at a time: the recursion as one writes it, differentiated by autograd.
 
 Only the word vectors are looked up together, before, and the class scores computed together, after.
 """
@@ -49,7 +49,7 @@ def _states(model: str, params: common.Tensors, batch: _Prepared) -> list[Tensor
             state = cell.leaf(params, vectors[batch.word[node]])
         else:
             left, right = visit(batch.left[node]), visit(batch.right[node])
-            state = cell.node(params, tuple(torch.cat(p, 1) for p in zip(left, right)))
+            state = cell.node(params, tuple(torch.cat(p, 1) for p in zip(left, right, strict=True)))
         hidden[node] = state[0]
         return state
 
