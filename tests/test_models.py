@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -218,3 +219,20 @@ def test_sizes_are_positive(sizes, name):
 def test_dropout_is_a_probability():
     with pytest.raises(ValueError, match=r"below 1, got 1\.0"):
         models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout=1.0)
+
+
+def test_trains_with_an_nnx_optimizer(forest):
+    model = build("treelstm", dropout=0.1)
+    optimizer = nnx.Optimizer(model, optax.adam(0.05), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer):
+        def loss(model):
+            return models.label_loss(model(forest), jnp.asarray(forest.label), 3)
+
+        value, gradient = nnx.value_and_grad(loss)(model)
+        optimizer.update(model, gradient)
+        return value
+
+    losses = [float(step(model, optimizer)) for _ in range(20)]
+    assert losses[-1] < losses[0] / 2
