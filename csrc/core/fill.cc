@@ -20,34 +20,32 @@ class Filler {
     if (buffers_.size() != num_buffers())
       return program_error("got " + std::to_string(buffers_.size()) + " buffers, expected " +
                            std::to_string(num_buffers()));
-    if (options_.value_capacity.size() != 0 && options_.value_capacity.size() != static_cast<size_t>(program_.num_classes))
-      return program_error("value_capacity needs a number a class");
+    if (options_.capacity.size() != 0 && options_.capacity.size() != 2 * static_cast<size_t>(program_.num_classes))
+      return program_error("capacity needs two numbers a class");
     info();
     waves();
+    for (size_t i = 0; i < program_.cells.size() && status_.ok(); ++i) cell_buffers(i);
+    if (status_.ok()) result_buffers();
     for (int32_t c = 0; c < program_.num_classes && status_.ok(); ++c) class_buffers(c);
     if (status_.ok()) write_reads();
-    for (const ClassBuffers& c : classes_)
-      if (status_.ok() && c.ptr.size() != 0) readers(c);
-    for (size_t i = 0; i < program_.cells.size() && status_.ok(); ++i) cell_buffers(i);
+    if (status_.ok() && options_.readers) write_readers();
     if (status_.ok()) write_cells();
     if (schedule_.collect && status_.ok()) collected();
     return status_;
   }
 
  private:
-  struct ClassBuffers {
-    int32_t rows;  // read rows in use, with the first padding
-    Span<int32_t> reads, ptr, idx;
-  };
   struct CellBuffers {
+    std::vector<Span<int32_t>> reads, readers;
     std::vector<Array> exports;
     int32_t* lanes;
   };
 
   size_t num_buffers() const {
-    size_t n = 2 + 3 * static_cast<size_t>(program_.num_classes);
-    for (const Cell& cell : program_.cells) n += cell.exports.size() + 1;
-    return n + (schedule_.collect ? 1 + program_.entry_function().control.size() : 0);
+    const Function& entry = program_.entry_function();
+    size_t n = 2 + static_cast<size_t>(program_.num_classes) + entry.data.size() + entry.results.size();
+    for (const Cell& cell : program_.cells) n += cell.inputs.size() + cell.outputs.size() + cell.exports.size() + 1;
+    return n + (schedule_.collect ? entry.results.size() + 1 + entry.control.size() : 0);
   }
 
   // The next buffer, which must be of this type.
@@ -119,76 +117,149 @@ class Filler {
     }
   }
 
-  void class_buffers(int32_t c) {
-    const Span<int32_t> reads = take_ints("reads");
-    Span<int32_t> ptr = take_ints("reader_ptr");
-    Span<int32_t> idx = take_ints("reader_idx");
-    if (!status_.ok()) return;
-    if (!options_.readers) ptr = idx = {};
-    const int64_t needed = padded(layout_.value_rows[c]);
-    require("read rows", padded(layout_.read_rows[c]), static_cast<int64_t>(reads.size()));
-    if (options_.value_capacity.size() != 0) require("value rows", needed, options_.value_capacity[c]);
-    if (idx.size() != 0 || ptr.size() != 0) {
-      require("value rows", needed, static_cast<int64_t>(ptr.size()) - 1);
-      require("reader rows", padded(layout_.read_rows[c]), static_cast<int64_t>(idx.size()));
-    }
-    classes_.push_back({layout_.pad + layout_.read_rows[c], reads, ptr, idx});
-    std::fill(reads.begin(), reads.end(), layout_.pad);
-  }
-
-  void write_reads() {
-    const std::vector<Firing>& firings = schedule_.values.firings;
-    const int32_t* starts = layout_.in_starts.data();
-    for (const Wave& wave : layout_.waves) {
-      const std::vector<int32_t>& inputs = program_.cells[wave.cell].inputs;
-      for (size_t k = 0; k < inputs.size(); ++k) {
-        int32_t* out = classes_[inputs[k]].reads.begin() + starts[k];
-        for (int32_t i = 0; i < wave.count; ++i)
-          out[i] = layout_.row(schedule_.values.inputs[firings[layout_.order[wave.first + i]].input + k]);
-      }
-      starts += layout_.max_in;
-    }
-    write_results(layout_.result_starts, schedule_.frames->roots);
-    write_results(layout_.collect_starts, layout_.collected);
-  }
-
-  void write_results(const std::vector<int32_t>& starts, const std::vector<int32_t>& frames) {
-    const std::vector<int32_t>& results = program_.entry_function().results;
-    for (size_t k = 0; k < starts.size(); ++k) {
-      int32_t* out = classes_[results[k]].reads.begin() + starts[k];
-      for (int32_t frame : frames)
-        *out++ = layout_.row(schedule_.values.results[schedule_.frames->starts[frame].result + k]);
-    }
-  }
-
-  // The transpose of reads: a counting sort of the read rows by value row. Ascending, since they are
-  // visited in order.
-  void readers(const ClassBuffers& c) const {
-    int32_t* begin = c.ptr.begin() + 1;  // begin[v]: counts, then where v starts, at the end where v + 1 does
-    std::fill(c.ptr.begin(), c.ptr.end(), 0);
-    for (int32_t r = layout_.pad; r < c.rows; ++r) ++begin[c.reads[r]];
-    int32_t total = 0;
-    for (size_t v = 0; v + 1 < c.ptr.size(); ++v) {
-      const int32_t count = begin[v];
-      begin[v] = total;
-      total += count;
-    }
-    for (int32_t r = layout_.pad; r < c.rows; ++r) c.idx[begin[c.reads[r]]++] = r;
-    std::fill(c.idx.begin() + total, c.idx.end(), 0);
-  }
-
   void cell_buffers(size_t i) {
+    const Cell& type = program_.cells[i];
+    const int64_t needed = padded(layout_.cell_rows[i]);
     CellBuffers& cell = cells_.emplace_back();
-    for (DType dtype : program_.cells[i].exports) {
+    for (size_t k = 0; k < type.inputs.size(); ++k) {
+      cell.reads.push_back(take_ints("the reads of a cell"));
+      require("firings", needed, static_cast<int64_t>(cell.reads.back().size()));
+      std::fill(cell.reads.back().begin(), cell.reads.back().end(), layout_.pad);
+    }
+    for (size_t k = 0; k < type.outputs.size(); ++k) cell.readers.push_back(take_readers("firings", needed));
+    for (DType dtype : type.exports) {
       cell.exports.push_back(take(dtype, 1, "an export"));
       if (!status_.ok()) return;
-      require("firings", padded(layout_.cell_rows[i]), cell.exports.back().size());
+      require("firings", needed, cell.exports.back().size());
       clear(cell.exports.back());
     }
     const Span<int32_t> lanes = take_ints("the lanes of a cell");
-    require("firings", padded(layout_.cell_rows[i]), static_cast<int64_t>(lanes.size()));
+    require("firings", needed, static_cast<int64_t>(lanes.size()));
     std::fill(lanes.begin(), lanes.end(), 0);
     cell.lanes = lanes.begin();
+  }
+
+  // Pointers by row, one more than rows; nothing where the caller wants none.
+  Span<int32_t> take_readers(const char* what, int64_t needed) {
+    Span<int32_t> out = take_ints("readers");
+    if (!options_.readers) return {};
+    require(what, needed + 1, static_cast<int64_t>(out.size()));
+    std::fill(out.begin(), out.end(), 0);
+    return out;
+  }
+
+  void result_buffers() {
+    const Function& entry = program_.entry_function();
+    for (size_t k = 0; k < entry.data.size(); ++k) root_readers_.push_back(take_readers("lanes", layout_.lanes));
+    take_results(entry.results.size(), "results", schedule_.frames->roots);
+    if (schedule_.collect) take_results(entry.results.size(), "collected calls", layout_.collected);
+  }
+
+  void take_results(size_t count, const char* what, const std::vector<int32_t>& frames) {
+    for (size_t k = 0; k < count && status_.ok(); ++k) {
+      const Span<int32_t> rows = take_ints("result rows");
+      require(what, static_cast<int64_t>(frames.size()), static_cast<int64_t>(rows.size()));
+      if (!status_.ok()) return;
+      std::fill(rows.begin(), rows.end(), layout_.pad);
+      for (size_t i = 0; i < frames.size(); ++i) rows[i] = layout_.row(result(frames[i], k));
+    }
+  }
+
+  ValueId result(int32_t frame, size_t k) const {
+    return schedule_.values.results[schedule_.frames->starts[frame].result + k];
+  }
+
+  void class_buffers(int32_t c) {
+    const Span<int32_t> rows = take_ints("reader_rows");
+    const int64_t values = padded(layout_.value_rows[c]), reads = padded(layout_.read_rows[c]);
+    if (options_.capacity.size() != 0) {
+      require("value rows", values, options_.capacity[c]);
+      require("read rows", reads, options_.capacity[program_.num_classes + c]);
+    }
+    if (options_.readers) require("read rows", reads, static_cast<int64_t>(rows.size()));
+    reader_rows_.push_back(rows);
+  }
+
+  // Calls fun(cell, input, cell row, value, read row) for every input of every firing, in the order
+  // of read rows.
+  template <class Fun>
+  void each_read(Fun fun) const {
+    const std::vector<Firing>& firings = schedule_.values.firings;
+    const int32_t* starts = layout_.in_starts.data();
+    for (const Wave& wave : layout_.waves) {
+      const size_t inputs = program_.cells[wave.cell].inputs.size();
+      for (size_t k = 0; k < inputs; ++k)
+        for (int32_t i = 0; i < wave.count; ++i) {
+          const Firing& firing = firings[layout_.order[wave.first + i]];
+          fun(wave.cell, k, wave.cell_row + i, schedule_.values.inputs[firing.input + k], starts[k] + i);
+        }
+      starts += layout_.max_in;
+    }
+  }
+
+  // Calls fun(class, value, read row) for what the results read.
+  template <class Fun>
+  void each_result_read(Fun fun) const {
+    const std::vector<int32_t>& classes = program_.entry_function().results;
+    const auto block = [&](const std::vector<int32_t>& starts, const std::vector<int32_t>& frames) {
+      for (size_t k = 0; k < starts.size(); ++k)
+        for (size_t i = 0; i < frames.size(); ++i)
+          fun(classes[k], result(frames[i], k), starts[k] + static_cast<int32_t>(i));
+    };
+    block(layout_.result_starts, schedule_.frames->roots);
+    block(layout_.collect_starts, layout_.collected);
+  }
+
+  void write_reads() const {
+    each_read([&](int32_t cell, size_t k, int32_t row, ValueId value, int32_t) {
+      cells_[cell].reads[k][row] = layout_.row(value);
+    });
+  }
+
+  // The transpose of the reads: a counting sort of the read rows by value, a class at a time.
+  // Ascending, since they are visited in order.
+  void write_readers() {
+    const std::vector<int32_t*> ends = reader_places();
+    const auto place = [&](ValueId value) -> int32_t& {
+      return value >= 0 ? *ends[value] : root_readers_[~value / layout_.lanes][~value % layout_.lanes + 1];
+    };
+    each_read([&](int32_t, size_t, int32_t, ValueId value, int32_t) { ++place(value); });
+    each_result_read([&](int32_t, ValueId value, int32_t) { ++place(value); });
+    counts_to_starts();
+    each_read([&](int32_t cell, size_t k, int32_t, ValueId value, int32_t read) {
+      reader_rows_[program_.cells[cell].inputs[k]][place(value)++] = read;
+    });
+    each_result_read([&](int32_t c, ValueId value, int32_t read) { reader_rows_[c][place(value)++] = read; });
+  }
+
+  // Where the pointer behind each output is. It counts readers first, then says where they start,
+  // and at the end where they end, which is where the next row's start.
+  std::vector<int32_t*> reader_places() {
+    std::vector<int32_t*> places(layout_.output_rows.size());
+    for (const Wave& wave : layout_.waves)
+      for (int32_t i = 0; i < wave.count; ++i) {
+        const Firing& firing = schedule_.values.firings[layout_.order[wave.first + i]];
+        CellBuffers& cell = cells_[wave.cell];
+        for (size_t k = 0; k < cell.readers.size(); ++k)
+          places[firing.output + k] = cell.readers[k].begin() + wave.cell_row + i + 1;
+      }
+    return places;
+  }
+
+  void counts_to_starts() {
+    std::vector<int32_t> totals(program_.num_classes);
+    const auto table = [&](int32_t c, Span<int32_t> ends) {
+      for (size_t i = 0; i < ends.size(); ++i) {
+        const int32_t count = ends[i];
+        ends[i] = totals[c];
+        totals[c] += count;
+      }
+    };
+    for (size_t i = 0; i < cells_.size(); ++i)
+      for (size_t k = 0; k < cells_[i].readers.size(); ++k) table(program_.cells[i].outputs[k], cells_[i].readers[k]);
+    for (size_t k = 0; k < root_readers_.size(); ++k) table(program_.entry_function().data[k], root_readers_[k]);
+    for (int32_t c = 0; c < program_.num_classes; ++c)
+      std::fill(reader_rows_[c].begin() + totals[c], reader_rows_[c].end(), 0);
   }
 
   // Exports were recorded in firing order, and each firing's row is known from its wave.
@@ -231,8 +302,9 @@ class Filler {
   const std::vector<Array>& buffers_;
   const FillOptions& options_;
   size_t at_ = 0;  // next buffer
-  std::vector<ClassBuffers> classes_;
   std::vector<CellBuffers> cells_;
+  std::vector<Span<int32_t>> root_readers_;  // a root data argument
+  std::vector<Span<int32_t>> reader_rows_;   // a class
   Status status_;
 };
 

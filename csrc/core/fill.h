@@ -9,9 +9,9 @@
 namespace jaxrec {
 
 struct FillOptions {
-  /// Bounds the value rows, a number a class, where no reader_ptr does; or empty.
-  Span<const int64_t> value_capacity;
-  /// Without it reader_ptr and reader_idx are left alone, whatever their size.
+  /// Bounds the value rows and then the read rows, a number a class each; or empty.
+  Span<const int64_t> capacity;
+  /// Without it the reader tables are left alone, whatever their size.
   bool readers = true;
 };
 
@@ -21,11 +21,15 @@ struct FillOptions {
 ///               each collected result; value rows a class; read rows a class; firings a cell
 ///   waves       [most waves, 3 + max_out + max_in]: kind = cell * widths + width (-1: no wave), count,
 ///               cell row, value row of each output block, read row of each input block
-///   a class     reads [R] (value row of each read row), reader_ptr [V + 1], reader_idx [R]: the read rows
-///               of each value row; the last two may have size 0, and are then not wanted
-///   a cell      each export [F] in its type, then lane [F]
+///   a cell      for each input reads [F]: the value row that each cell row reads; for each output
+///               readers [F + 1]: where each cell row's readers start in reader_rows of the output's class;
+///               each export [F] in its type; lane [F]
+///   a root data argument   readers [L + 1], by lane
+///   an entry result        the value row [L], by lane; then, if collected, another [C] each, by call
+///   a class     reader_rows [R]: the read rows of each value, ascending
 ///   if collect  lane [C], then each control argument [C] in its type
-/// Every row space begins and ends with `pad` rows: R, V and F need the rows in use and 2 * pad more.
+/// Every row space begins and ends with `pad` rows: R and F need the rows in use and 2 * pad more. The
+/// tables are by cell row, since the rows of a cell are contiguous and those of a class are not.
 Status fill(const Schedule& schedule, const std::vector<Array>& buffers, const FillOptions& options = {});
 
 /// Row `number` of `waves`.

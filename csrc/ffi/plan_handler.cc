@@ -16,7 +16,7 @@ struct PlanCall {
   Request request;
   std::vector<int64_t> words;  // of a program that came in halves
   std::vector<Array> buffers;
-  Span<const int64_t> value_capacity;
+  Span<const int64_t> capacity;
   bool readers = true;
 };
 
@@ -34,7 +34,7 @@ Status decode_attributes(const ffi::Dictionary& dictionary, PlanCall& call) {
   attrs.flag("collect", request.collect);
   attrs.flag("readers", call.readers);
   attrs.number("workers", request.workers);
-  attrs.span("value_capacity", call.value_capacity);
+  attrs.span("capacity", call.capacity);
   return attrs.status();
 }
 
@@ -71,7 +71,7 @@ Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, const
   if (Status status = decode_results(rets, call); !status.ok()) return status;
   Schedule schedule;
   if (Status status = plan(call.request, schedule); !status.ok()) return status;
-  return fill(schedule, call.buffers, {call.value_capacity, call.readers});
+  return fill(schedule, call.buffers, {call.capacity, call.readers});
 }
 
 ffi::ErrorCode error_code(Code code) {

@@ -60,12 +60,12 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
 }
 
 void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
-                const std::vector<int64_t>& value_capacity) {
+                const std::vector<int64_t>& capacity, bool readers) {
   const std::vector<Array> out = views(buffers);
   Status status;
   {
     nb::gil_scoped_release release;
-    status = fill(schedule, out, {value_capacity, true});
+    status = fill(schedule, out, {capacity, readers});
   }
   raise_if_failed(std::move(status));
 }
@@ -130,7 +130,7 @@ void bind_schedule(nb::module_& m) {
       }, kOwned)
       .def("cell_frames", &cell_frames, "cell"_a, "The frame of each firing of a cell, by row.")
       .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
-      .def("fill", &fill_numpy, "buffers"_a, "value_capacity"_a = std::vector<int64_t>(),
+      .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(), "readers"_a = true,
            "Writes the schedule into the buffers of a compiled program.");
 }
 

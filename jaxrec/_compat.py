@@ -1,0 +1,73 @@
+"""The one module that touches JAX internals.
+
+Everything else in jaxrec uses documented names. What is here has no public counterpart yet in the
+versions that jaxrec supports.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax._src.interpreters import ad as _ad
+from jax._src.interpreters import batching as _batching
+from jax._src.interpreters import mlir as _mlir
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, Var
+
+Zero = _ad.Zero
+is_undefined_primal = _ad.is_undefined_primal
+not_mapped = None
+aval_of = jax.typeof
+
+
+def register_jvp(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Sets the forward derivative rule of a primitive."""
+    _ad.primitive_jvps[primitive] = rule
+
+
+def register_transpose(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Sets the transposition rule of a primitive that is linear in some operands."""
+    _ad.primitive_transposes[primitive] = rule
+
+
+def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Sets the `vmap` rule of a primitive."""
+    _batching.primitive_batchers[primitive] = rule
+
+
+def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:
+    """Lowers a primitive by tracing `fun`, a function of its operands and parameters."""
+    _mlir.register_lowering(primitive, _mlir.lower_fun(fun, multiple_results=True))
+
+
+def is_concrete(value: Any) -> bool:
+    """Whether the elements of a value can be read now."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def common_vma(avals: Sequence[Any]) -> frozenset[Any]:
+    """The mesh axes of `shard_map` over which at least one of the values varies."""
+    return frozenset().union(*(getattr(aval, "vma", frozenset()) for aval in avals))
+
+
+def with_vma(aval: jax.core.ShapedArray, vma: frozenset[Any]) -> jax.core.ShapedArray:
+    """The type of a value that varies over the mesh axes `vma`."""
+    return aval.update(vma=vma) if vma else aval
+
+
+def vary_over(value: Any, vma: frozenset[Any]) -> Any:
+    """Marks a value as varying over the mesh axes `vma` of `shard_map`."""
+    missing = tuple(vma - getattr(aval_of(value), "vma", frozenset()))
+    return jax.lax.pcast(value, missing, to="varying") if missing else value
+
+
+def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
+    """Evaluates one equation on values for all its operands, literals included."""
+    variables = [v for v in eqn.invars if isinstance(v, Var)]
+    operands = [x for v, x in zip(eqn.invars, values, strict=True) if isinstance(v, Var)]
+    jaxpr = Jaxpr((), variables, eqn.outvars, [eqn], eqn.effects)
+    return jax.core.eval_jaxpr(jaxpr, (), *operands)
+
+
+def is_literal(atom: Any) -> bool:
+    """Whether an operand of an equation is a constant written in the program."""
+    return isinstance(atom, Literal)

@@ -1,0 +1,38 @@
+"""The errors that jaxrec raises.
+
+Each message names the user's function, what was got and what was expected, the call path where
+there is one, and what to change. Errors found while a compiled program runs reach the user as
+`jax.errors.JaxRuntimeError` with the same message.
+"""
+
+
+class JaxRecError(Exception):
+    """Base class of every error that jaxrec raises, and the error of a wrong index."""
+
+
+class SignatureError(JaxRecError, TypeError):
+    """Types that disagree: between calls of a function, its branches, or its declaration."""
+
+
+class CapacityError(JaxRecError, RuntimeError):
+    """An invocation made more calls than its tapes hold; the message names the number needed."""
+
+
+class RecursionLimitError(JaxRecError, RecursionError):
+    """A recursion that does not end."""
+
+
+class UnsupportedError(JaxRecError, TypeError):
+    """A program that jaxrec cannot run the way it was asked to."""
+
+
+_BY_NAME = {
+    cls.__name__: cls
+    for cls in (JaxRecError, SignatureError, CapacityError, RecursionLimitError, UnsupportedError)
+}
+
+
+def from_message(message: str) -> JaxRecError:
+    """Returns the error that a message of the scheduler, `"ClassName: text"`, stands for."""
+    name, _, text = message.partition(": ")
+    return _BY_NAME[name](text) if name in _BY_NAME else JaxRecError(message)

@@ -1,0 +1,1 @@
+"""Who runs an invocation: the choice, and the definitional interpreter."""

@@ -1,0 +1,1 @@
+"""Stage 2: jaxprs to one static tagged dataflow graph."""

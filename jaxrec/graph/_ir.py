@@ -1,0 +1,162 @@
+"""The static tagged dataflow graph.
+
+One node a construct of the recursive program, however deep it recurses at run time:
+
+    Prim      a JAX operation
+    Call_i    pushes the label i of its call site on the tag and enters the callee
+    Return_i  pops it: the results of the call, written as the results of the Call node
+    Switch    sends its operands to the region that the index chooses
+    Merge     the results of a Switch, whichever region made them
+
+A tag is the call path: the sequence of call-site labels from the root. The graph is static:
+recursion never expands it, since all call sites of a function enter the same body.
+
+Source: Kostopoulou et al., "Tagged static dataflow graphs" (2022), section 3; Arvind & Nikhil, "Executing a
+program on the MIT tagged-token dataflow architecture" (1990).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from jax.core import ShapedArray
+from jax.extend.core import JaxprEqn
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """A value of the graph: made once in the text, once per frame at run time."""
+
+    id: int
+    aval: ShapedArray
+
+    def __repr__(self) -> str:
+        return f"%{self.id}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Const:
+    """A scalar constant written in the program."""
+
+    value: Any
+    aval: ShapedArray
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+
+Atom = Value | Const
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prim:
+    """A JAX operation, with the equation that it came from."""
+
+    eqn: JaxprEqn
+    inputs: tuple[Atom, ...]
+    outputs: tuple[Value, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the JAX primitive."""
+        return self.eqn.primitive.name
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Call:
+    """A call site: Call_i on the way in, Return_i on the way out."""
+
+    site: int
+    callee: int
+    inputs: tuple[Atom, ...]
+    outputs: tuple[Value, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Switch:
+    """A choice between regions; its outputs are the Merge."""
+
+    index: Atom
+    regions: tuple[Region, ...]
+    outputs: tuple[Value, ...]
+
+
+Op = Prim | Call | Switch
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Region:
+    """A straight run of operations; values of the enclosing region are in scope."""
+
+    ops: tuple[Op, ...]
+    results: tuple[Atom, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Function:
+    """A recursive function at one signature."""
+
+    name: str
+    params: tuple[Value, ...]
+    param_names: tuple[str, ...]
+    body: Region
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph:
+    """A group of mutually recursive functions and the values they close over.
+
+    Attributes:
+        functions: the functions; the first is the one that the user called.
+        captured: values from outside the functions (closures), shared by all calls.
+    """
+
+    functions: tuple[Function, ...]
+    captured: tuple[Value, ...]
+
+    @property
+    def entry(self) -> Function:
+        """The function that the user called."""
+        return self.functions[0]
+
+    def __str__(self) -> str:
+        from jaxrec.graph._print import format_graph
+
+        return format_graph(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def dot(self) -> str:
+        """Returns the graph in the DOT language of Graphviz."""
+        from jaxrec.graph._dot import to_dot
+
+        return to_dot(self)
+
+    def _repr_svg_(self) -> str:
+        from jaxrec.graph._draw import graph_svg
+
+        return graph_svg(self)
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """Yields every operation of a region and of the regions inside it, in program order."""
+    for op in region.ops:
+        yield op
+        if isinstance(op, Switch):
+            for inner in op.regions:
+                yield from walk(inner)
+
+
+def reads(op: Op) -> tuple[Atom, ...]:
+    """The operands that an operation itself reads, without those of its inner regions."""
+    return (op.index,) if isinstance(op, Switch) else op.inputs
+
+
+def has_call(op: Op) -> bool:
+    """Whether an operation is a call or holds one."""
+    if isinstance(op, Switch):
+        return any(has_call(inner) for region in op.regions for inner in region.ops)
+    return isinstance(op, Call)

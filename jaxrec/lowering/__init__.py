@@ -1,0 +1,1 @@
+"""Stage 5: cells and a schedule to one XLA program."""

@@ -1,0 +1,148 @@
+"""The forward program: waves in order, from the roots' arguments to their results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxrec.lowering import _wave
+from jaxrec.lowering._cell import wave_function
+from jaxrec.schedule._layout import Layout, Tables
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._program import CellSpec, Program
+
+WaveCell = Callable[[list[Any], list[Any], list[Any]], tuple[list[Any], list[Any]]]
+"""A cell at one width: `(outers, exports, inputs) -> (outputs, residuals)`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """An invocation whose schedule is known: everything that a replay needs but the tapes.
+
+    Attributes:
+        program: the program.
+        layout: its sizes.
+        patterns: for each outer value, how lanes index it.
+        tables: the schedule.
+        outers: the outer values.
+        roots: the data arguments of the roots, each `[lanes, ...]`.
+    """
+
+    program: Program
+    layout: Layout
+    patterns: tuple[LanePattern | None, ...]
+    tables: Tables
+    outers: tuple[Any, ...]
+    roots: tuple[Any, ...]
+
+    @property
+    def waves_of(self) -> list[tuple[int, CellSpec, int]]:
+        """Every kind of wave: its number, cell and width."""
+        widths = self.layout.widths
+        return [
+            (spec.cell.index * len(widths) + k, spec, width)
+            for spec in self.program.cells
+            for k, width in enumerate(widths)
+        ]
+
+
+def value_tapes(bound: Bound) -> list[Any]:
+    """A tape for each class, with the roots' arguments in its first rows."""
+    program, layout = bound.program, bound.layout
+    tapes = [
+        _wave.empty_tape(rows, aval)
+        for rows, aval in zip(layout.value_rows, program.classes, strict=True)
+    ]
+    starts = [layout.pad] * len(tapes)
+    for c, value in zip(program.data_classes, bound.roots, strict=True):
+        tapes[c] = _wave.put(tapes[c], value, starts[c])
+        starts[c] += layout.lanes
+    return tapes
+
+
+def plain_cell(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
+    """A cell without residuals."""
+    fun = wave_function(bound.program, spec, _wave.outer_by_row(spec, bound.patterns), width)
+    return lambda outers, exports, inputs: (fun(outers, exports, inputs), [])
+
+
+def run_forward(
+    bound: Bound,
+    cell_at: Callable[[Bound, CellSpec, int], WaveCell] = plain_cell,
+    residual_tapes: Sequence[Sequence[Any]] | None = None,
+) -> tuple[list[Any], list[list[Any]]]:
+    """Runs all waves.
+
+    Args:
+        bound: the invocation.
+        cell_at: the cells to run; they may return residuals, one row a call.
+        residual_tapes: for each cell, a tape for each residual.
+
+    Returns:
+        The value tapes and the residual tapes.
+    """
+    residuals = [list(t) for t in residual_tapes or [[]] * len(bound.program.cells)]
+
+    def body_for(spec: CellSpec, width: int) -> Any:
+        fun = cell_at(bound, spec, width)
+        return lambda wave, state: _fire(bound, spec, width, fun, wave, state)
+
+    bodies = {kind: body_for(spec, width) for kind, spec, width in bound.waves_of}
+    state = (value_tapes(bound), residuals)
+    return _wave.run_waves(bound.program, bound.layout, bound.tables, bodies, state)
+
+
+def _fire(
+    bound: Bound, spec: CellSpec, width: int, fun: WaveCell, wave: Any, state: Any
+) -> tuple[list[Any], list[list[Any]]]:
+    """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
+    tapes, residuals = list(state[0]), list(state[1])
+    start = wave[2]
+    outs, kept = fun(*operands(bound, spec, tapes, start, width))
+    for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
+        tapes[c] = _wave.put(tapes[c], rows, wave[3 + k])
+    mine = residuals[spec.cell.index]
+    residuals[spec.cell.index] = [
+        _wave.put(tape, rows, start) for tape, rows in zip(mine, kept, strict=True)
+    ]
+    return tapes, residuals
+
+
+def operands(
+    bound: Bound, spec: CellSpec, tapes: Sequence[Any], start: Any, width: int
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """The outer values, control scalars and tape inputs of `width` rows of a cell."""
+    tables = bound.tables
+    lanes = _wave.cell_lanes(spec, tables, start, width)
+    return (
+        _wave.cell_outers(spec, bound.outers, bound.patterns, lanes),
+        _wave.cell_exports(spec, tables, start, width),
+        _wave.cell_inputs(spec, tables, tapes, start, width),
+    )
+
+
+def results(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
+    """The results of the roots, each `[lanes, ...]`, then those of every call, if collected."""
+    program, tables = bound.program, bound.tables
+    outs = [
+        _wave.gather(tapes[c], rows)
+        for c, rows in zip(program.result_classes, tables.result_reads, strict=True)
+    ]
+    if bound.layout.collect:
+        valid = collected(bound)
+        for c, rows in zip(program.result_classes, tables.collect_reads, strict=True):
+            outs.append(_select_rows(valid, _wave.gather(tapes[c], rows)))
+    return outs
+
+
+def collected(bound: Bound) -> Any:
+    """Which rows of the report of all calls are calls, `[max_calls]`."""
+    return jnp.arange(bound.layout.max_calls) < bound.tables.num_calls
+
+
+def _select_rows(valid: Any, rows: Any) -> Any:
+    mask = valid.reshape(valid.shape + (1,) * (rows.ndim - 1))
+    return jnp.where(mask, rows, jnp.zeros_like(rows))

@@ -1,0 +1,131 @@
+"""What a wave reads and writes: blocks of table rows and of tape rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrec.schedule._layout import Layout, Tables
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._program import CellSpec, Program
+
+Body = Callable[[Any, Any], Any]
+
+
+def empty_tape(rows: int, aval: Any) -> Any:
+    """A tape: one row of type `aval` for each row number."""
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
+        return lax.empty((rows, *aval.shape), aval.dtype)
+    return jnp.zeros((rows, *aval.shape), aval.dtype)
+
+
+def block(tape: Any, start: Any, width: int) -> Any:
+    """`width` rows from `start`."""
+    return lax.dynamic_slice_in_dim(tape, start, width)
+
+
+def put(tape: Any, rows: Any, start: Any) -> Any:
+    """Overwrites rows from `start`."""
+    return lax.dynamic_update_slice_in_dim(tape, rows, start, 0)
+
+
+def gather(tape: Any, rows: Any) -> Any:
+    """The rows of a tape at row numbers that the scheduler has made."""
+    return tape.at[rows].get(mode="promise_in_bounds")
+
+
+def cell_outers(
+    spec: CellSpec, outers: Sequence[Any], patterns: Sequence[LanePattern | None], lanes: Any
+) -> list[Any]:
+    """The outer values of a cell; those that differ by lane get a row axis."""
+    found = []
+    for position in spec.outers:
+        value, pattern = outers[position], patterns[position]
+        if pattern is not None:
+            stride, size = pattern
+            value = gather(value, (lanes // stride) % size)
+        found.append(value)
+    return found
+
+
+def outer_by_row(spec: CellSpec, patterns: Sequence[LanePattern | None]) -> list[bool]:
+    """For each outer value of a cell, whether a wave needs it with a row axis."""
+    return [patterns[position] is not None for position in spec.outers]
+
+
+def cell_inputs(
+    spec: CellSpec, tables: Tables, tapes: Sequence[Any], start: Any, width: int
+) -> list[Any]:
+    """Gathers the tape inputs of `width` cell rows from `start`."""
+    reads = tables.reads[spec.cell.index]
+    return [
+        gather(tapes[c], block(rows, start, width))
+        for c, rows in zip(spec.inputs, reads, strict=True)
+    ]
+
+
+def cell_exports(spec: CellSpec, tables: Tables, start: Any, width: int) -> list[Any]:
+    """The control scalars of `width` cell rows from `start`."""
+    return [block(x, start, width) for x in tables.exports[spec.cell.index]]
+
+
+def cell_lanes(spec: CellSpec, tables: Tables, start: Any, width: int) -> Any:
+    """The lanes of `width` cell rows from `start`."""
+    return block(tables.lane[spec.cell.index], start, width)
+
+
+def run_waves(
+    program: Program,
+    layout: Layout,
+    tables: Tables,
+    bodies: dict[int, Body],
+    state: Any,
+    *,
+    backward: bool = False,
+) -> Any:
+    """Runs the waves of a schedule in order, or in reverse.
+
+    There is one inner loop for each kind of wave (cell and width), which runs while the next wave
+    is of its kind. A `switch` over the kinds would be simpler, but XLA copies whole tapes where
+    they enter and leave a branch; in a loop they are updated in place.
+
+    Args:
+        program: the program.
+        layout: its sizes.
+        tables: its schedule.
+        bodies: for each kind of wave, `(row of the wave table, state) -> state`; waves of other
+            kinds are skipped.
+        state: tapes.
+        backward: whether to start from the last wave.
+    """
+    total = tables.num_waves
+    step = -1 if backward else 1
+    kinds = len(program.cells) * len(layout.widths)
+    idle = jnp.asarray([kind not in bodies for kind in range(kinds)])
+
+    def running(wave: Any) -> Any:
+        return (wave >= 0) if backward else (wave < total)
+
+    def kind_of(wave: Any) -> Any:
+        return tables.waves[jnp.clip(wave, 0, layout.max_waves - 1), 0]
+
+    def loop(matches: Callable[[Any], Any], body: Body, carry: Any) -> Any:
+        def one(carry: Any) -> Any:
+            wave, state = carry
+            return wave + step, body(tables.waves[wave], state)
+
+        return lax.while_loop(lambda c: running(c[0]) & matches(kind_of(c[0])), one, carry)
+
+    def sweep(carry: Any) -> Any:
+        for kind in sorted(bodies, reverse=backward):
+            carry = loop(lambda k, kind=kind: k == kind, bodies[kind], carry)
+        if len(bodies) < kinds:
+            carry = loop(lambda k: idle[jnp.clip(k, 0)], lambda _, state: state, carry)
+        return carry
+
+    first = total - 1 if backward else jnp.zeros_like(total)
+    return lax.while_loop(lambda c: running(c[0]), sweep, (first, state))[1]

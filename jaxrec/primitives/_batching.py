@@ -1,0 +1,191 @@
+"""`vmap` of an invocation: the lanes of the new axis become more roots of the same schedule.
+
+Lane `b * lanes + l` of the batched invocation is lane `l` of example `b`. An outer value that has
+the new axis becomes one that is indexed by lane; what the examples share stays shared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrec import _compat
+from jaxrec.primitives._params import Params, combine_patterns, decide_capacity
+from jaxrec.schedule._plan import LanePattern
+
+
+class Batch:
+    """A batched invocation, and how its values are laid out.
+
+    Attributes:
+        params: parameters of the batched invocation.
+        operands: its operands.
+        size: size of the new axis.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        operands: Sequence[Any],
+        dims: Sequence[Any],
+        size: int | None = None,
+        apart: Iterable[int] = (),
+    ) -> None:
+        """Batches operands.
+
+        Args:
+            params: parameters of the invocation of one example.
+            operands: its operands, some with an axis more.
+            dims: where that axis is.
+            size: its size, if no operand has it.
+            apart: outer values that get the axis although they do not have it.
+        """
+        self.old = params
+        self.size = _axis_size(operands, dims) if size is None else size
+        self._examples = [_example(x, d) for x, d in zip(operands, dims, strict=True)]
+        self._mapped = [d is not _compat.not_mapped for d in dims]
+        for k in apart:
+            self._mapped[k] = True
+        combined = [
+            combine_patterns(p, params.lanes, self.size, m)
+            for p, m in zip(params.patterns, self._mapped[: params.num_outers], strict=True)
+        ]
+        self._repeats = [r for _, r in combined]
+        self.operands = [
+            self.operand(k, x, d) for k, (x, d) in enumerate(zip(operands, dims, strict=True))
+        ]
+        undecided = dataclasses.replace(
+            params,
+            lanes=params.lanes * self.size,
+            patterns=tuple(p for p, _ in combined),
+            max_calls=params.declared,
+        )
+        decided = params.max_calls is not None
+        self.params = decide_capacity(undecided, self.operands) if decided else undecided
+
+    def one_example(self) -> list[Any]:
+        """The types of the operands of one example."""
+        return self._examples
+
+    def operand(self, k: int, x: Any, dim: Any) -> Any:
+        """Lays out a value of the type of operand `k` for the batched invocation."""
+        if k < self.old.num_outers and not self._mapped[k]:
+            return x
+        x = _at_front(x, dim, self.size)
+        if k >= self.old.num_outers:
+            return x.reshape(self.size * self.old.lanes, *x.shape[2:])
+        if self.old.patterns[k] is None:
+            return x
+        if self._repeats[k] > 1:
+            x = jnp.tile(x, (1, self._repeats[k], *(1,) * (x.ndim - 2)))
+        return x.reshape(-1, *x.shape[2:])
+
+    def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
+        """Takes a cotangent of operand `k` apart by example; `lanes` as before batching."""
+        if k >= self.old.num_outers:
+            return x.reshape(self.size, self.old.lanes, *x.shape[1:])
+        pattern = self.old.patterns[k] or lanes
+        if pattern is None:
+            return x
+        if self.old.patterns[k] is None:
+            return x.reshape(self.size, pattern[1], *x.shape[1:])
+        apart = x.reshape(self.size, self._repeats[k], pattern[1], *x.shape[1:])
+        return apart.sum(1)
+
+    def cotangent_lanes(self, k: int, lanes: LanePattern | None) -> LanePattern | None:
+        """How lanes index the cotangent of outer value `k`, kept apart by example."""
+        if k >= self.old.num_outers or self.params.patterns[k] is not None:
+            return None
+        if lanes is None:
+            return (self.old.lanes, self.size)
+        return (lanes[0], self.size * lanes[1])
+
+    def split_outcome(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """The outcome of the batched invocation with the new axis in front."""
+        count = len(self.old.program.result_classes)
+        split = [self._split_lanes(x) for x in outs[:count]]
+        if self.old.collect:
+            lane, valid = outs[-2], outs[-1]
+            groups = _Groups(self, lane, valid.sum())
+            split += [groups.split(x) for x in outs[count:-2]]
+            split += [groups.split(lane) % self.old.lanes, groups.valid]
+        return split, [0] * len(split)
+
+    def split_linear(
+        self, outs: Sequence[Any], reports: tuple[Any, Any] | None
+    ) -> tuple[list[Any], list[int]]:
+        """The differentiable part of an outcome with the new axis in front."""
+        count = len(outs) // 2 if reports else len(outs)
+        split = [self._split_lanes(x) for x in outs[:count]]
+        if reports:
+            groups = _Groups(self, *reports)
+            split += [groups.split(x) for x in outs[count:]]
+        return split, [0] * len(split)
+
+    def like_results(
+        self, values: Sequence[Any], dims: Sequence[Any], reports: tuple[Any, Any] | None
+    ) -> list[Any]:
+        """Lays out cotangents of the differentiable part of an outcome."""
+        fronted = [_at_front(x, d, self.size) for x, d in zip(values, dims, strict=True)]
+        count = len(fronted) // 2 if reports else len(fronted)
+        laid = [x.reshape(-1, *x.shape[2:]) for x in fronted[:count]]
+        if reports:
+            groups = _Groups(self, *reports)
+            laid += [groups.join(x) for x in fronted[count:]]
+        return laid
+
+    def _split_lanes(self, x: Any) -> Any:
+        return x.reshape(self.size, self.old.lanes, *x.shape[1:])
+
+
+class _Groups:
+    """Reported calls by example: they come in the order of lanes, so each example's are a run."""
+
+    def __init__(self, batch: Batch, lane: Any, count: Any) -> None:
+        old_calls = batch.old.max_calls or batch.params.max_calls
+        assert old_calls is not None
+        numbers = jnp.arange(lane.shape[0])
+        example = jnp.where(numbers < count, lane // batch.old.lanes, batch.size)
+        examples = jnp.arange(batch.size)
+        first = jnp.searchsorted(example, examples)
+        size = jnp.searchsorted(example, examples, side="right") - first
+        self.valid = jnp.arange(old_calls) < size[:, None]
+        self._rows = jnp.minimum(first[:, None] + jnp.arange(old_calls), lane.shape[0] - 1)
+        self._example = jnp.minimum(example, batch.size - 1)
+        self._within = jnp.clip(numbers - first[self._example], 0, old_calls - 1)
+        self._is_call = numbers < count
+
+    def split(self, x: Any) -> Any:
+        """`[calls, ...]` of all examples to `[examples, calls of one, ...]`."""
+        return _masked(self.valid, x[self._rows])
+
+    def join(self, x: Any) -> Any:
+        """The inverse of `split`."""
+        return _masked(self._is_call, x[self._example, self._within])
+
+
+def _masked(mask: Any, x: Any) -> Any:
+    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, jnp.zeros_like(x))
+
+
+def _axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
+    return next(
+        x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not _compat.not_mapped
+    )
+
+
+def _at_front(x: Any, dim: Any, size: int) -> Any:
+    if dim is _compat.not_mapped:
+        return jnp.broadcast_to(x, (size, *jnp.shape(x)))
+    return jnp.moveaxis(x, dim, 0)
+
+
+def _example(x: Any, dim: Any) -> Any:
+    shape = list(jnp.shape(x))
+    if dim is not _compat.not_mapped:
+        del shape[dim]
+    return jax.ShapeDtypeStruct(tuple(shape), x.dtype)

@@ -1,0 +1,256 @@
+"""From a call by the user to a bound primitive."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrec import _compat
+from jaxrec._errors import SignatureError
+from jaxrec.executors._choice import current_executor
+from jaxrec.graph._build import build_graph
+from jaxrec.primitives._params import Params, bucket, decide_capacity, plan_now
+from jaxrec.primitives._rec import rec
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._report import Schedule
+from jaxrec.split._program import Program, split
+from jaxrec.trace._program import Definition, TracedProgram
+from jaxrec.trace._signature import Signature, leaf_aval, leaf_names
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of `rec_fn` that an invocation looks at."""
+
+    out: Any = None
+    max_calls: int | None = None
+    policy: Callable[..., bool] | None = None
+
+    def replace(self, **changed: Any) -> Options:
+        """These options with some changed."""
+        known = [f.name for f in dataclasses.fields(self)]
+        for name in changed:
+            if name not in known:
+                raise SignatureError(f"option {name!r}: expected one of {', '.join(known)}")
+        return dataclasses.replace(self, **changed)
+
+
+class Calls(NamedTuple):
+    """Every call of a collected invocation; each field has a leading axis `[max_calls]`.
+
+    Attributes:
+        args: the arguments, with None for each leaf that is not a control scalar of a call.
+        results: the results.
+        lane: which lane of `in_axes` made the call.
+        valid: which rows are calls.
+    """
+
+    args: Any
+    results: Any
+    lane: jax.Array
+    valid: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A traced and split program with what it closes over."""
+
+    program: Program
+    captured: tuple[Any, ...]
+    out_tree: Any
+
+
+class CacheInfo(NamedTuple):
+    """Counts of work done once a signature.
+
+    Attributes:
+        traces: signatures traced.
+        compilations: XLA programs compiled for eager calls.
+    """
+
+    traces: int
+    compilations: int
+
+
+def cache_info(cache: dict[Any, Traced]) -> CacheInfo:
+    """What a recursive function has traced and compiled so far."""
+    jitted = [
+        fun
+        for traced in cache.values()
+        if isinstance(traced, Traced)
+        for fun in traced.program.cache.values()
+        if hasattr(fun, "_cache_size")
+    ]
+    return CacheInfo(
+        traces=sum(isinstance(t, Traced) for t in cache.values()),
+        compilations=sum(fun._cache_size() for fun in jitted),
+    )
+
+
+class Invocation:
+    """One call of a recursive function from outside."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        args: Sequence[Any],
+        options: Options,
+        cache: dict[Any, Any],
+        in_axes: Any = None,
+    ) -> None:
+        self._definition, self._options = definition, options
+        self._args = tuple(args)
+        self._leaves, self._tree = jax.tree.flatten(self._args)
+        self._axes = _flat_axes(in_axes, self._args, definition.name)
+        names = leaf_names(definition.arg_names, self._args)
+        avals = tuple(
+            _without_axis(leaf_aval(x, f"argument {n} of {definition.name}"), a, n)
+            for n, x, a in zip(names, self._leaves, self._axes, strict=True)
+        )
+        self._signature = Signature(self._tree, avals).strong()
+        self._traced = self._trace(cache)
+
+    @property
+    def program(self) -> Program:
+        """The traced and split program."""
+        return self._traced.program
+
+    def _trace(self, cache: dict[Any, Any]) -> Traced:
+        key = (self._definition, self._signature, jax.config.jax_enable_x64)
+        if key in cache:
+            return cache[key]
+        examples = jax.tree.unflatten(
+            self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._signature.avals]
+        )
+        source = TracedProgram(self._definition, examples, self._signature)
+        graph, captured = build_graph(source)
+        result = source.entry.result
+        assert result is not None
+        traced = Traced(split(graph), tuple(captured), result.tree)
+        if all(map(_compat.is_concrete, captured)):
+            cache[key] = traced
+        return traced
+
+    def call(self) -> Any:
+        """Runs the function once."""
+        operands, params = self._operands(1)
+        return self._unflatten([x[0] for x in rec(operands, params)])
+
+    def collect(self) -> tuple[Any, Calls]:
+        """Runs the function, mapped over `in_axes`, and reports every call."""
+        sizes = {
+            jnp.shape(x)[a]
+            for x, a in zip(self._leaves, self._axes, strict=True)
+            if a is not None
+        }
+        if len(sizes) > 1:
+            raise SignatureError(f"in_axes maps axes of different sizes: {sorted(sizes)}")
+        lanes = sizes.pop() if sizes else 1
+        operands, params = self._operands(lanes, collect=True)
+        params = decide_capacity(params, operands)
+        outs = rec(operands, params)
+        count = len(self.program.result_classes)
+        result = outs[:count] if any(a is not None for a in self._axes) else [
+            x[0] for x in outs[:count]
+        ]  # fmt: skip
+        args = dict(zip(self.program.control, outs[2 * count : -2], strict=True))
+        calls = Calls(
+            args=jax.tree.unflatten(self._tree, [args.get(k) for k in range(len(self._leaves))]),
+            results=self._unflatten(outs[count : 2 * count]),
+            lane=outs[-2],
+            valid=outs[-1],
+        )
+        return self._unflatten(result), calls
+
+    def schedule(self) -> Schedule:
+        """The schedule of these arguments."""
+        operands, params = self._operands(1)
+        plan = plan_now(dataclasses.replace(params, max_calls=None), operands)
+        sized = dataclasses.replace(params, max_calls=bucket(plan.num_calls))
+        return Schedule(self.program, sized.layout(), plan_now(sized, operands, sized.layout()))
+
+    def profile(self) -> Any:
+        """Runs the function and measures it."""
+        from jaxrec.schedule._profile import profile_call
+
+        operands, params = self._operands(1)
+        return profile_call(params, operands)
+
+    def _unflatten(self, leaves: Sequence[Any]) -> Any:
+        return jax.tree.unflatten(self._traced.out_tree, leaves)
+
+    def _operands(self, lanes: int, collect: bool = False) -> tuple[list[Any], Params]:
+        program = self.program
+        leaves = [
+            jnp.asarray(x, a.dtype)
+            for x, a in zip(self._leaves, self._signature.avals, strict=True)
+        ]
+        positions = [
+            program.graph.entry.params.index(v)
+            for v in program.outers
+            if v not in program.graph.captured
+        ]
+        outers = [_axis_in_front(leaves[k], self._axes[k]) for k in positions]
+        patterns: list[LanePattern | None] = [
+            None if self._axes[k] is None else (1, lanes) for k in positions
+        ]
+        captured = self._traced.captured
+        patterns += [None] * len(captured)
+        roots = [
+            self._root(leaves[k], self._axes[k], lanes) for k in (*program.control, *program.data)
+        ]
+        params = Params(
+            program=program,
+            lanes=lanes,
+            patterns=tuple(patterns),
+            declared=self._options.max_calls,
+            max_calls=None,
+            collect=collect,
+            executor=current_executor(),
+            policy=self._options.policy,
+        )
+        return [*outers, *map(jnp.asarray, captured), *roots], params
+
+    @staticmethod
+    def _root(x: Any, axis: int | None, lanes: int) -> Any:
+        if axis is None:
+            return jnp.broadcast_to(x, (lanes, *x.shape))
+        return jnp.moveaxis(x, axis, 0)
+
+
+def _axis_in_front(x: Any, axis: int | None) -> Any:
+    return x if axis is None else jnp.moveaxis(x, axis, 0)
+
+
+def _flat_axes(in_axes: Any, args: tuple[Any, ...], name: str) -> list[int | None]:
+    """The mapped axis of every argument leaf, from axes given as for `jax.vmap`."""
+    if in_axes is None or isinstance(in_axes, int):
+        in_axes = (in_axes,) * len(args)
+    if len(in_axes) != len(args):
+        raise SignatureError(
+            f"in_axes has {len(in_axes)} entries for the {len(args)} arguments of {name}"
+        )
+    found: list[int | None] = []
+    for axes, arg in zip(in_axes, args, strict=True):
+        found += _leaves_of(axes, arg)
+    return found
+
+
+def _leaves_of(axes: Any, arg: Any) -> list[int | None]:
+    """Broadcasts a prefix pytree of axes to the leaves of an argument."""
+    full = jax.tree.broadcast(axes, arg, is_leaf=lambda a: a is None)
+    return jax.tree.leaves(full, is_leaf=lambda a: a is None)
+
+
+def _without_axis(aval: Any, axis: int | None, name: str) -> Any:
+    if axis is None:
+        return aval
+    if not -aval.ndim <= axis < aval.ndim:
+        raise SignatureError(f"in_axes maps axis {axis} of {name}, which has {aval.ndim} axes")
+    shape = list(aval.shape)
+    del shape[axis]
+    return aval.update(shape=tuple(shape))

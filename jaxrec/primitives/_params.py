@@ -1,0 +1,244 @@
+"""The parameters of an invocation, and what follows from them and its operands."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrec import _compat
+from jaxrec._errors import CapacityError
+from jaxrec.graph._ir import Atom, Const, Op, Prim, Value, walk
+from jaxrec.lowering._cell import evaluate
+from jaxrec.lowering._forward import Bound
+from jaxrec.schedule._layout import Layout, Tables, bucket, make_layout
+from jaxrec.schedule._plan import LanePattern, PlanInputs, plan_on_host
+from jaxrec.split._program import Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Params:
+    """The static parameters of an invocation, compared by value.
+
+    Attributes:
+        program: what is invoked.
+        lanes: number of roots; the roots' arguments and results have a leading axis of this size.
+        patterns: for each outer value, how lanes index its leading axis; None if it has none.
+        declared: the user's bound on calls, all lanes together.
+        max_calls: the largest number of calls; None if it has not been decided.
+        collect: whether every call is reported.
+        executor: who runs it.
+        policy: which residuals to keep.
+    """
+
+    program: Program
+    lanes: int
+    patterns: tuple[LanePattern | None, ...]
+    declared: int | None
+    max_calls: int | None
+    collect: bool
+    executor: str
+    policy: Callable[..., bool] | None
+
+    @property
+    def num_outers(self) -> int:
+        """How many operands are outer values; they come first."""
+        return len(self.program.outers)
+
+    @property
+    def num_operands(self) -> int:
+        """Outer values, then control and data arguments of the roots."""
+        return self.num_outers + len(self.program.control) + len(self.program.data)
+
+    @property
+    def first_data(self) -> int:
+        """The position of the first data argument of the roots."""
+        return self.num_outers + len(self.program.control)
+
+    def layout(self, *, readers: bool = False) -> Layout:
+        """The sizes of the invocation; its capacity must have been decided."""
+        assert self.max_calls is not None
+        widths = {"widths": (1,)} if self.executor == "reference" else {}
+        return make_layout(
+            self.program,
+            self.lanes,
+            self.max_calls,
+            collect=self.collect,
+            readers=readers,
+            **widths,
+        )
+
+
+def bound(params: Params, layout: Layout, tables: Tables, operands: Sequence[Any]) -> Bound:
+    """An invocation with its schedule."""
+    return Bound(
+        params.program,
+        layout,
+        params.patterns,
+        tables,
+        tuple(operands[: params.num_outers]),
+        tuple(operands[params.first_data :]),
+    )
+
+
+def plan_inputs(params: Params, operands: Sequence[Any]) -> PlanInputs:
+    """What the scheduler reads; arrays that bodies compute from outer values are computed here."""
+    outers = operands[: params.num_outers]
+    roots = operands[params.num_outers : params.first_data]
+    arrays = [_control_array(params, value, outers) for value in params.program.control_outers]
+    return PlanInputs(tuple(roots), tuple(a for a, _ in arrays), tuple(p for _, p in arrays))
+
+
+def _control_array(
+    params: Params, value: Value, outers: Sequence[Any]
+) -> tuple[Any, LanePattern | None]:
+    program = params.program
+    if value in program.outers:
+        position = program.outers.index(value)
+        return outers[position], params.patterns[position]
+    ops = list(_ops_behind(program, value))
+    used = _outers_read(program, ops)
+    patterns = {params.patterns[k] for k in used} - {None}
+    pattern = next(iter(patterns)) if len(patterns) == 1 else None
+    values = [outers[k] for k in used]
+    if len(patterns) > 1:
+        pattern = (1, params.lanes)
+        values = [_by_lane(x, params.patterns[k], params.lanes) for x, k in zip(values, used, strict=True)]
+    own = [params.patterns[k] is not None for k in used]
+
+    def compute(*given: Any) -> Any:
+        env = {program.outers[k]: x for k, x in zip(used, given, strict=True)}
+        root = program.binding.outer_of
+
+        def lookup(env: dict[Value, Any], atom: Atom) -> Any:
+            if isinstance(atom, Const):
+                return jax.numpy.asarray(atom.value, atom.aval.dtype)
+            return env[root.get(atom, atom)]
+
+        evaluate(ops, env, lookup)
+        return env[value]
+
+    if pattern is None:
+        return compute(*values), None
+    return jax.vmap(compute, in_axes=tuple(0 if x else None for x in own))(*values), pattern
+
+
+def _by_lane(value: Any, pattern: LanePattern | None, lanes: int) -> Any:
+    if pattern is None:
+        return value
+    stride, size = pattern
+    return value[(np.arange(lanes) // stride) % size]
+
+
+def _ops_behind(program: Program, value: Value) -> Iterator[Op]:
+    """The operations that compute a derived array, in order."""
+    for function in program.graph.functions:
+        ops = [op for op in walk(function.body) if isinstance(op, Prim)]
+        if any(value in op.outputs for op in ops):
+            wanted: set[Atom] = {value}
+            kept = []
+            for op in reversed(ops):
+                if wanted.intersection(op.outputs):
+                    kept.append(op)
+                    wanted.update(op.inputs)
+            yield from reversed(kept)
+            return
+
+
+def _outers_read(program: Program, ops: Sequence[Op]) -> list[int]:
+    root = program.binding.outer_of
+    read = {root[a] for op in ops if isinstance(op, Prim) for a in op.inputs if a in root}
+    return [k for k, value in enumerate(program.outers) if value in read]
+
+
+def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
+    """Fixes `max_calls`, from the schedule itself if its inputs are known, else from a bound.
+
+    Raises:
+        CapacityError: neither is there.
+        JaxRecError: the schedule cannot be made (a wrong index, a recursion without end).
+    """
+    if params.max_calls is not None:
+        return params
+    if params.declared is not None:
+        return dataclasses.replace(params, max_calls=params.declared)
+    bound_known = derived_bound(params, operands)
+    if params.collect and bound_known is not None:
+        return dataclasses.replace(params, max_calls=bound_known)
+    if is_plannable(params, operands):
+        calls = plan_now(params, operands).num_calls
+        return dataclasses.replace(params, max_calls=bucket(calls))
+    if bound_known is None:
+        raise CapacityError(
+            f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
+            "follows from its arguments (its calls are not indexed by the nodes of an array). "
+            f"Declare one: rec_fn(max_calls=...) or {params.program.name}.with_options(max_calls=...)."
+        )
+    return dataclasses.replace(params, max_calls=bound_known)
+
+
+def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
+    """Whether the values that control reads are known now."""
+    program = params.program
+    control = list(operands[params.num_outers : params.first_data])
+    for value in program.control_outers:
+        if value in program.outers:
+            control.append(operands[program.outers.index(value)])
+        else:
+            used = _outers_read(program, list(_ops_behind(program, value)))
+            control += [operands[k] for k in used]
+    return all(map(_compat.is_concrete, control))
+
+
+def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = None) -> Any:
+    """The core's schedule of an invocation whose control values are known."""
+    layout = layout or make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+    with jax.ensure_compile_time_eval():
+        inputs = plan_inputs(params, operands)
+    limit = -1 if params.max_calls is None else params.max_calls
+    return plan_on_host(params.program, layout, inputs, limit)
+
+
+def derived_bound(params: Params, operands: Sequence[Any]) -> int | None:
+    """A bound on calls that are indexed by nodes: a call a node and function."""
+    program = params.program
+    if not program.node_arrays:
+        return None
+    sizes = []
+    for value in program.node_arrays:
+        lanes = 1
+        if value in program.outers:
+            pattern = params.patterns[program.outers.index(value)]
+            lanes = 1 if pattern is None else pattern[1]
+        else:
+            lanes = max([p[1] for p in params.patterns if p is not None], default=1)
+        sizes.append(value.aval.shape[0] * lanes)
+    del operands
+    return max(sizes) * len(program.graph.functions)
+
+
+def combine_patterns(
+    pattern: LanePattern | None, lanes: int, batch: int, is_batched: bool
+) -> tuple[LanePattern | None, int]:
+    """How lanes index an outer value once a batch axis is put in front of the lanes.
+
+    Args:
+        pattern: how the old lanes index it.
+        lanes: number of old lanes.
+        batch: size of the new axis.
+        is_batched: whether the value has the new axis too.
+
+    Returns:
+        The new pattern, and how often the value's own axis must be repeated first.
+    """
+    if not is_batched:
+        return pattern, 1
+    if pattern is None:
+        return (lanes, batch), 1
+    stride, size = pattern
+    repeats = math.ceil(lanes / (stride * size))
+    return (stride, batch * size * repeats), repeats

@@ -1,0 +1,1 @@
+"""Stage 4: control bytecode and control values to a schedule of waves."""

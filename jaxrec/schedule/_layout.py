@@ -1,0 +1,249 @@
+"""How large the tables and tapes of an invocation are: everything that `jit` must know beforehand.
+
+Every row space has `pad` free rows before its first row and after its last: a wave is computed at
+a fixed width, and rows past its count land there (forward behind, backward in front).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrec.split._program import Program
+
+WIDTHS = (8, 32, 128, 512)
+"""Batch sizes at which cells are compiled: few, since each is compile time."""
+
+COSTS = (1.0, 2.2, 5.0, 14.0)
+"""Relative time of a wave of each width: a matrix product gains speed with its rows."""
+
+_BUCKET_RATIO = 1.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Static sizes of one invocation.
+
+    Attributes:
+        lanes: number of roots.
+        max_calls: the largest number of calls that fits.
+        widths: widths of waves, ascending.
+        costs: relative cost of a wave of each width.
+        collect: whether every call is reported.
+        readers: whether the tables that the backward pass reads are made.
+        cell_rows: rows of each cell, padding included.
+        value_rows: value rows of each tape class, padding included.
+        read_rows: read rows of each tape class, padding included.
+        max_waves: the largest number of waves.
+    """
+
+    lanes: int
+    max_calls: int
+    widths: tuple[int, ...]
+    costs: tuple[float, ...]
+    collect: bool
+    readers: bool
+    cell_rows: tuple[int, ...]
+    value_rows: tuple[int, ...]
+    read_rows: tuple[int, ...]
+    max_waves: int
+
+    @property
+    def pad(self) -> int:
+        """Free rows on either side of a row space."""
+        return self.widths[-1]
+
+
+def make_layout(
+    program: Program,
+    lanes: int,
+    max_calls: int,
+    *,
+    widths: tuple[int, ...] = WIDTHS,
+    collect: bool = False,
+    readers: bool = False,
+) -> Layout:
+    """Sizes the tables of an invocation of at most `max_calls` calls."""
+    kept = [k for k, width in enumerate(widths) if k == 0 or widths[k - 1] < max_calls or width == 1]
+    widths = tuple(widths[k] for k in kept)
+    costs = tuple(dict(zip(WIDTHS, COSTS, strict=True)).get(width, float(width)) for width in widths)
+    pad = 2 * widths[-1]
+    fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
+    values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]
+    reads = [
+        (lanes + (max_calls if collect else 0)) * program.result_classes.count(c)
+        for c in range(len(program.classes))
+    ]
+    for c in range(len(program.classes)):
+        made = sum(n * spec.outputs.count(c) for n, spec in zip(fires, program.cells, strict=True))
+        taken = sum(n * spec.inputs.count(c) for n, spec in zip(fires, program.cells, strict=True))
+        values[c] += min(made, max_calls * program.writes[c]) + pad
+        reads[c] += min(taken, max_calls * program.reads[c]) + pad
+    return Layout(
+        lanes=lanes,
+        max_calls=max_calls,
+        widths=widths,
+        costs=costs,
+        collect=collect,
+        readers=readers,
+        cell_rows=tuple(n + pad for n in fires),
+        value_rows=tuple(values),
+        read_rows=tuple(reads),
+        max_waves=min(sum(fires), max_calls * program.fires) + 1,
+    )
+
+
+def bucket(count: int) -> int:
+    """Rounds a number of calls up to a geometric series, so that few sizes are compiled."""
+    size = 16
+    while size < count:
+        size = int(np.ceil(size * _BUCKET_RATIO / 16)) * 16
+    return size
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """A schedule as arrays, a JAX pytree; see `csrc/core` for how rows are numbered.
+
+    Attributes:
+        info: counters, and where results are read.
+        waves: a wave a row: kind, count, first cell row, first rows written and read.
+        reads: for each cell and input, the value row that each cell row reads.
+        readers: for each cell and output, where each cell row's readers start in `reader_rows`.
+        exports: for each cell, its control scalars by cell row.
+        lane: for each cell, the lane of each cell row.
+        root_readers: for each data argument of the root, as `readers`, by lane.
+        result_reads: for each result, the value row of each lane.
+        collect_reads: for each result, the value row of each call.
+        reader_rows: for each class, read rows grouped by the value that they read.
+        calls_lane: the lane of each call.
+        calls_args: the control arguments of each call.
+    """
+
+    info: jax.Array
+    waves: jax.Array
+    reads: tuple[tuple[jax.Array, ...], ...]
+    readers: tuple[tuple[jax.Array, ...], ...]
+    exports: tuple[tuple[jax.Array, ...], ...]
+    lane: tuple[jax.Array, ...]
+    root_readers: tuple[jax.Array, ...]
+    result_reads: tuple[jax.Array, ...]
+    collect_reads: tuple[jax.Array, ...]
+    reader_rows: tuple[jax.Array, ...]
+    calls_lane: jax.Array | None
+    calls_args: tuple[jax.Array, ...]
+
+    @property
+    def num_waves(self) -> jax.Array:
+        """How many waves there are."""
+        return self.info[0]
+
+    @property
+    def num_calls(self) -> jax.Array:
+        """How many calls are reported by `collect`."""
+        return self.info[2]
+
+
+jax.tree_util.register_dataclass(Tables)
+
+
+@functools.cache
+def _info_size(results: int, collect: bool, classes: int, cells: int) -> int:
+    return 4 + results * (2 if collect else 1) + 2 * classes + cells
+
+
+def result_start(program: Program, tables: Tables, k: int) -> jax.Array:
+    """The first read row of result `k`, in its class."""
+    del program
+    return tables.info[4 + k]
+
+
+def collect_start(program: Program, tables: Tables, k: int) -> jax.Array:
+    """The first read row of result `k` of the reported calls, in its class."""
+    return tables.info[4 + len(program.result_classes) + k]
+
+
+def cell_count(program: Program, tables: Tables, cell: int) -> jax.Array:
+    """How often a cell is fired."""
+    return tables.info[cell - len(program.cells)]
+
+
+def table_types(program: Program, layout: Layout) -> Tables:
+    """The types of the tables, in the order in which the scheduler writes them."""
+    cells, reader = program.cells, int(layout.readers)
+    rows, lanes = layout.cell_rows, layout.lanes
+    results = range(len(program.result_classes))
+    calls = layout.max_calls
+    control = [program.graph.entry.params[k] for k in program.control]
+    columns = 3 + program.max_outputs + program.max_inputs
+    info = _info_size(len(results), layout.collect, len(program.classes), len(cells))
+    return Tables(
+        info=_ints(info),
+        waves=_ints(layout.max_waves, columns),
+        reads=tuple(tuple(_ints(n) for _ in s.inputs) for s, n in zip(cells, rows, strict=True)),
+        readers=tuple(
+            tuple(_ints((n + 1) * reader) for _ in s.outputs)
+            for s, n in zip(cells, rows, strict=True)
+        ),
+        exports=tuple(
+            tuple(_array(v.aval.dtype, n) for v in s.cell.exports)
+            for s, n in zip(cells, rows, strict=True)
+        ),
+        lane=tuple(_ints(n) for n in rows),
+        root_readers=tuple(_ints((lanes + 1) * reader) for _ in program.data),
+        result_reads=tuple(_ints(lanes) for _ in results),
+        collect_reads=tuple(_ints(calls) for _ in results) if layout.collect else (),
+        reader_rows=tuple(_ints(n * reader) for n in layout.read_rows),
+        calls_lane=_ints(calls) if layout.collect else None,
+        calls_args=tuple(_array(v.aval.dtype, calls) for v in control) if layout.collect else (),
+    )
+
+
+def flat_tables(tables: Tables) -> list[Any]:
+    """The arrays of the tables in the order of the scheduler's output buffers."""
+    flat: list[Any] = [tables.info, tables.waves]
+    for cell in range(len(tables.lane)):
+        flat += [*tables.reads[cell], *tables.readers[cell], *tables.exports[cell]]
+        flat.append(tables.lane[cell])
+    flat += [*tables.root_readers, *tables.result_reads, *tables.collect_reads]
+    flat += tables.reader_rows
+    if tables.calls_lane is not None:
+        flat += [tables.calls_lane, *tables.calls_args]
+    return flat
+
+
+def unflatten_tables(like: Tables, flat: Sequence[Any]) -> Tables:
+    """The inverse of `flat_tables`, for tables of the structure of `like`."""
+    items = iter(flat)
+
+    def take(group: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(next(items) for _ in group)
+
+    info, waves = next(items), next(items)
+    reads, readers, exports, lane = [], [], [], []
+    for cell in range(len(like.lane)):
+        reads.append(take(like.reads[cell]))
+        readers.append(take(like.readers[cell]))
+        exports.append(take(like.exports[cell]))
+        lane.append(next(items))
+    groups = [take(g) for g in (like.root_readers, like.result_reads, like.collect_reads)]
+    reader_rows = take(like.reader_rows)
+    calls_lane = next(items) if like.calls_lane is not None else None
+    calls_args = take(like.calls_args)
+    return Tables(
+        info, waves, tuple(reads), tuple(readers), tuple(exports), tuple(lane), *groups,
+        reader_rows, calls_lane, calls_args,
+    )  # fmt: skip
+
+
+def _ints(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, np.int32)
+
+
+def _array(dtype: Any, *shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)

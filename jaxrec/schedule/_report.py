@@ -1,0 +1,88 @@
+"""The schedule of a call, for people."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrec.schedule._layout import Layout
+from jaxrec.split._program import Program
+
+
+class Wave(NamedTuple):
+    """Calls that run one cell as one batch.
+
+    Attributes:
+        cell: the name of the cell.
+        start: the row of the first of them among the rows of the cell.
+        count: how many.
+        width: the batch size at which they are computed.
+    """
+
+    cell: str
+    start: int
+    count: int
+    width: int
+
+
+class Schedule:
+    """Which calls an invocation makes, and in which waves their cells run.
+
+    Attributes:
+        waves: the waves, in order.
+        num_calls: calls made.
+        depth: the longest chain of nested calls; the root alone is 1.
+    """
+
+    def __init__(self, program: Program, layout: Layout, core: Any) -> None:
+        self._program, self._layout, self._core = program, layout, core
+        self.num_calls: int = core.num_calls
+        self.depth: int = core.depth
+        widths = len(layout.widths)
+        self.waves: tuple[Wave, ...] = tuple(
+            Wave(
+                program.cells[kind // widths].cell.name,
+                int(row) - layout.pad,
+                int(count),
+                layout.widths[kind % widths],
+            )
+            for kind, count, row in np.asarray(core.waves)[:, :3].tolist()
+        )
+
+    def call_path(self, row: int) -> str:
+        """The call path of a call: `f -> f[1] -> g[0]`, with the label of each call site.
+
+        Args:
+            row: the number of the call, in depth-first order from the root, which is 0.
+
+        Raises:
+            IndexError: there is no such call.
+        """
+        if not 0 <= row < self.num_calls:
+            raise IndexError(f"call {row} of a schedule of {self.num_calls} calls")
+        return self._core.call_path(row)
+
+    @property
+    def padded_rows(self) -> int:
+        """Rows computed, those past the count of a wave included."""
+        return sum(wave.width for wave in self.waves)
+
+    def __str__(self) -> str:
+        rows = sum(wave.count for wave in self.waves)
+        head = (
+            f"{self._program.name}: {self.num_calls} calls, depth {self.depth}, "
+            f"{len(self.waves)} waves, {rows} rows ({self.padded_rows} computed)"
+        )
+        lines = [
+            f"  {k:4d}  {w.cell:24s} rows {w.start}..{w.start + w.count - 1} of width {w.width}"
+            for k, w in enumerate(self.waves)
+        ]
+        return "\n".join([head, *lines])
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str:
+        from jaxrec.schedule._draw import schedule_svg
+
+        return schedule_svg(self)

@@ -1,0 +1,1 @@
+"""Stage 3: the graph to outer values, control bytecode and cells."""

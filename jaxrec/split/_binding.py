@@ -1,0 +1,226 @@
+"""Binding-time analysis: which values the control machine computes, and which it must.
+
+Forward: a scalar is *computable* when it follows from control arguments, outer arrays and
+constants by operations that the machine knows. Which arguments are control arguments is found by
+a fixpoint that starts from all scalars and drops those for which some call site passes a value
+that is not computable.
+
+Backward: integers and booleans that are computable always live in the control plane. Floating
+scalars live in the data plane, where they have derivatives, and a copy of them is computed by the
+machine only where a predicate or an index needs it.
+
+Source: Jones, Gomard & Sestoft, "Partial evaluation and automatic program generation" (1993), chapter 8.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from jaxrec._errors import UnsupportedError
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    has_call,
+    walk,
+)
+from jaxrec.split import _scalar
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """The result of the analysis.
+
+    Attributes:
+        outer_of: every outer value, with the value it stands for at the root.
+        derived: values computed from outer values alone.
+        computable: values that the control machine can compute.
+    """
+
+    outer_of: dict[Value, Value]
+    derived: frozenset[Value]
+    computable: frozenset[Value]
+
+    def is_array(self, atom: Atom) -> bool:
+        """Whether a value is an outer array, or computed from outer arrays alone."""
+        return isinstance(atom, Value) and (atom in self.outer_of or atom in self.derived)
+
+    def is_control(self, atom: Atom) -> bool:
+        """Whether the control machine can supply a value."""
+        if isinstance(atom, Const):
+            return _scalar.fits(atom.aval)
+        return atom in self.computable or (self.is_array(atom) and _scalar.fits(atom.aval))
+
+    def is_export(self, atom: Atom) -> bool:
+        """Whether cells take a value from the control plane: an integer scalar of a call."""
+        return (
+            isinstance(atom, Value)
+            and atom in self.computable
+            and not atom.aval.shape
+            and not np.issubdtype(atom.aval.dtype, np.floating)
+        )
+
+    def is_control_switch(self, op: Op) -> bool:
+        """Whether the scheduler decides a Switch; a cell decides the others."""
+        return isinstance(op, Switch) and self.is_control(op.index)
+
+
+def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
+    """Splits the values of a graph between the planes.
+
+    Raises:
+        UnsupportedError: a choice with calls in it depends on a computed array.
+    """
+    derived = _derived(graph, outer_of)
+    assumed = {
+        param
+        for function in graph.functions
+        for param in function.params
+        if param not in outer_of and not param.aval.shape and _scalar.fits(param.aval)
+    }
+    while True:
+        binding = Binding(outer_of, derived, _computable(graph, outer_of, derived, assumed))
+        dropped = _not_computable_somewhere(graph, binding, assumed)
+        if not dropped:
+            break
+        assumed -= dropped
+    _check_planned(graph, binding)
+    return binding
+
+
+def _derived(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Value]:
+    found: set[Value] = set()
+    for function in graph.functions:
+        for op in walk(function.body):
+            if isinstance(op, Prim) and not op.eqn.effects and op.inputs:
+                known = [a for a in op.inputs if isinstance(a, Const) or a in outer_of or a in found]
+                if len(known) == len(op.inputs):
+                    found.update(op.outputs)
+    return frozenset(found)
+
+
+def _computable(
+    graph: Graph, outer_of: dict[Value, Value], derived: frozenset[Value], assumed: set[Value]
+) -> frozenset[Value]:
+    found = set(assumed)
+
+    def small(atom: Atom) -> bool:
+        if isinstance(atom, Const):
+            return _scalar.fits(atom.aval)
+        return atom in found or ((atom in outer_of or atom in derived) and _scalar.fits(atom.aval))
+
+    def visit(region: Region) -> None:
+        for op in region.ops:
+            if isinstance(op, Switch):
+                for inner in op.regions:
+                    visit(inner)
+                for k, value in enumerate(op.outputs):
+                    yields = [op.index, *(inner.results[k] for inner in op.regions)]
+                    if _scalar.fits(value.aval) and all(map(small, yields)):
+                        found.add(value)
+            elif isinstance(op, Prim) and not derived.issuperset(op.outputs):
+                if is_load(op, outer_of, derived):
+                    if all(map(small, op.inputs[1:])) and _scalar.fits(op.outputs[0].aval):
+                        found.update(op.outputs)
+                elif _scalar.is_known(op) and all(map(small, op.inputs)):
+                    found.update(op.outputs)
+
+    for function in graph.functions:
+        visit(function.body)
+    return frozenset(found)
+
+
+def is_load(op: Prim, outer_of: dict[Value, Value], derived: frozenset[Value]) -> bool:
+    """Whether an operation reads elements of an outer array at computed indices."""
+    array = op.inputs[0] if op.inputs else None
+    if op.name != "dynamic_slice" or not isinstance(array, Value):
+        return False
+    return (array in outer_of or array in derived) and array.aval.dtype.name in _scalar.DTYPES
+
+
+def _not_computable_somewhere(graph: Graph, binding: Binding, assumed: set[Value]) -> set[Value]:
+    return {
+        param
+        for function in graph.functions
+        for op in walk(function.body)
+        if isinstance(op, Call)
+        for param, atom in zip(graph.functions[op.callee].params, op.inputs, strict=True)
+        if param in assumed and not binding.is_control(atom)
+    }
+
+
+def _check_planned(graph: Graph, binding: Binding) -> None:
+    for function in graph.functions:
+        for op in walk(function.body):
+            if isinstance(op, Switch) and has_call(op) and not binding.is_control(op.index):
+                raise UnsupportedError(_computed_predicate(function, op, binding))
+
+
+def _computed_predicate(function: Function, op: Switch, binding: Binding) -> str:
+    cause = _first_computed(function, op.index, binding)
+    return (
+        f"{function.name} chooses whether to call by a value that is computed from arrays ({cause}). "
+        "Recursion whose control depends on computed values is not supported yet: make the choice "
+        "depend on indices, counters, and arrays that every call passes on unchanged."
+    )
+
+
+def _first_computed(function: Function, index: Atom, binding: Binding) -> str:
+    """Names the operation at which a predicate leaves the control plane."""
+    makers = {v: op for op in walk(function.body) for v in op.outputs}
+    todo: list[Atom] = [index]
+    cause = "its index"
+    while todo:
+        atom = todo.pop()
+        op = makers.get(atom) if isinstance(atom, Value) else None
+        if op is None or binding.is_control(atom):
+            if isinstance(atom, Value) and atom in function.params and not binding.is_control(atom):
+                return f"argument {function.param_names[function.params.index(atom)]}"
+            continue
+        cause = f"the result of {op.name}" if isinstance(op, Prim) else "the result of a call"
+        todo.extend(op.inputs if isinstance(op, Prim) else ())
+    return cause
+
+
+def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> frozenset[Value]:
+    """The values that the control machine must compute: for choices and for what cells read."""
+    makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
+    passed = _passed_for(graph)
+    todo: list[Atom] = list(exports)
+    for function in graph.functions:
+        switches = [op for op in walk(function.body) if isinstance(op, Switch)]
+        todo += [op.index for op in switches if binding.is_control_switch(op)]
+    seen: set[Value] = set()
+    while todo:
+        atom = todo.pop()
+        if isinstance(atom, Const) or atom in seen or binding.is_array(atom):
+            continue
+        seen.add(atom)
+        todo.extend(passed.get(atom, ()))
+        op = makers.get(atom)
+        if isinstance(op, Prim):
+            todo.extend(op.inputs)
+        elif isinstance(op, Switch):
+            k = op.outputs.index(atom)
+            todo.extend([op.index, *(region.results[k] for region in op.regions)])
+    return frozenset(seen)
+
+
+def _passed_for(graph: Graph) -> dict[Value, list[Atom]]:
+    passed: dict[Value, list[Atom]] = {}
+    for function in graph.functions:
+        for op in walk(function.body):
+            if isinstance(op, Call):
+                for param, atom in zip(graph.functions[op.callee].params, op.inputs, strict=True):
+                    passed.setdefault(param, []).append(atom)
+    return passed

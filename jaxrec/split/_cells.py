@@ -1,0 +1,315 @@
+"""Cells: the call-free regions of a function body, each fired for many calls at a time.
+
+The data operations of a region are grouped by *level*: level 0 needs no call of the region, level
+k + 1 needs a result of a call at level k. All operations of one level are one cell, so a cell is
+as large as the calls allow. Three rules keep the traffic between cells low:
+
+* an operation that needs only outer values and control scalars, and is cheap (an embedding
+  look-up, a mask), is repeated in each cell that uses it;
+* a cheap operation moves down to the level of its first use;
+* what a region must hand over without computing it (a constant, an outer value, an index) is
+  written by the cell of its level, so that every value that flows between calls sits in a tape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+from jax.extend.core import jaxprs_in_params
+
+from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.split._binding import Binding
+from jaxrec.split._live import free_atoms, live_values
+
+_HEAVY = {"dot_general", "conv_general_dilated", "while", "scan", "sort", "cumsum", "cond"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+    """A maximal call-free piece of a body.
+
+    Attributes:
+        index: its number in the program.
+        function: the function that it belongs to.
+        name: as reports print it.
+        ops: its operations, in order.
+        outers: outer values that it reads (values at the root).
+        exports: control scalars that it reads, one a call.
+        inputs: tape values that it reads.
+        outputs: what it writes to tapes: the atom to evaluate and the value it is known as.
+    """
+
+    index: int
+    function: int
+    name: str
+    ops: tuple[Op, ...]
+    outers: tuple[Value, ...]
+    exports: tuple[Value, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[tuple[Atom, Value], ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Level:
+    """A cell and the calls and choices that follow it."""
+
+    cell: Cell | None
+    ops: tuple[Op, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
+    """A region split into levels.
+
+    Attributes:
+        levels: in the order in which a frame runs them.
+        handed: the tape value that stands for an atom the region hands over uncomputed.
+    """
+
+    levels: tuple[Level, ...]
+    handed: dict[Atom, Value]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of a program and how its regions use them."""
+
+    cells: tuple[Cell, ...]
+    blocks: dict[Region, Block]
+    live: frozenset[Value]
+
+
+def split_cells(graph: Graph, binding: Binding) -> Cells:
+    """Groups the data operations of a graph into cells."""
+    live = live_values(graph, binding)
+    first_id = 1 + max((v.id for v in _all_values(graph)), default=0)
+    splitter = _Splitter(graph, binding, live, itertools.count(first_id))
+    for k, function in enumerate(graph.functions):
+        splitter.function(k, function)
+    return Cells(tuple(splitter.cells), splitter.blocks, live)
+
+
+def _all_values(graph: Graph) -> Iterator[Value]:
+    yield from graph.captured
+    for function in graph.functions:
+        yield from function.params
+        for op in walk(function.body):
+            yield from op.outputs
+
+
+class _Splitter:
+    def __init__(
+        self, graph: Graph, binding: Binding, live: frozenset[Value], ids: Iterator[int]
+    ) -> None:
+        self.graph, self.binding, self.live, self.ids = graph, binding, live, ids
+        self.cells: list[Cell] = []
+        self.blocks: dict[Region, Block] = {}
+        self.floating: dict[Value, Op] = {}
+        self.merge_of = {
+            region: op.outputs
+            for function in graph.functions
+            for op in walk(function.body)
+            if isinstance(op, Switch)
+            for region in op.regions
+        }
+
+    def function(self, index: int, function: Function) -> None:
+        self._region(index, function.body, function.name, _Users(function))
+
+    def is_cell_op(self, op: Op) -> bool:
+        """Whether an operation runs inside a cell, as opposed to deciding what runs."""
+        return isinstance(op, Prim) or (
+            isinstance(op, Switch) and not self.binding.is_control_switch(op)
+        )
+
+    def is_tape_value(self, atom: Atom) -> bool:
+        """Whether a value reaches its readers through a tape."""
+        return isinstance(atom, Value) and atom in self.live and atom not in self.floating
+
+    def data_inputs(self, op: Op) -> list[Atom]:
+        """The operands of a call that its callee's cells need."""
+        if isinstance(op, Call):
+            params = self.graph.functions[op.callee].params
+            return [a for a, p in zip(op.inputs, params, strict=True) if p in self.live]
+        return []
+
+    def _region(self, index: int, region: Region, name: str, users: _Users) -> None:
+        level_of, op_level = self._levels(region, users)
+        handed: dict[Atom, Value] = {}
+        hand_level: dict[Atom, int] = {}
+        for atom in self._handed_atoms(region, region.results):
+            handed[atom] = Value(next(self.ids), atom.aval)
+            hand_level[atom] = level_of.get(atom, 0)
+        top = max([*op_level.values(), *hand_level.values()], default=0)
+        levels = []
+        for k in range(top + 1):
+            mine = [op for op in region.ops if op_level.get(op) == k]
+            cell_ops = [op for op in mine if self.is_cell_op(op)]
+            written = [(a, handed[a]) for a in handed if hand_level[a] == k]
+            cell = self._cell(index, f"{name}.{len(self.cells)}", cell_ops, written, users)
+            rest = tuple(op for op in mine if not self.is_cell_op(op))
+            levels.append(Level(cell, rest))
+        self.blocks[region] = Block(tuple(levels), handed)
+        for op in region.ops:
+            if isinstance(op, Switch) and not self.is_cell_op(op):
+                for inner in op.regions:
+                    self._region(index, inner, name, users)
+
+    def _handed_atoms(self, region: Region, results: Sequence[Atom]) -> list[Atom]:
+        """What the region passes on that no tape holds: in calls' arguments and its results."""
+        atoms = [a for op in region.ops for a in self.data_inputs(op)]
+        atoms += self._live_results(region, results)
+        return [a for a in dict.fromkeys(atoms) if not self.is_tape_value(a)]
+
+    def _live_results(self, region: Region, results: Sequence[Atom]) -> list[Atom]:
+        merged = self.merge_of.get(region)
+        if merged is None:
+            return list(results)
+        return [a for a, out in zip(results, merged, strict=True) if out in self.live]
+
+    def _levels(self, region: Region, users: _Users) -> tuple[dict[Atom, int], dict[Op, int]]:
+        level_of: dict[Atom, int] = {}
+        op_level: dict[Op, int] = {}
+        for op in region.ops:
+            level = max((level_of.get(atom, 0) for atom in free_atoms(op)), default=0)
+            waits = 0 if isinstance(op, Prim) or self.is_cell_op(op) else 1
+            level_of.update((value, level + waits) for value in op.outputs)
+            if waits:
+                op_level[op] = level
+            elif self._is_floating(op):
+                self.floating.update((value, op) for value in op.outputs)
+            elif any(value in self.live for value in op.outputs):
+                op_level[op] = level
+        self._sink(region, users, level_of, op_level)
+        return level_of, op_level
+
+    def _is_floating(self, op: Op) -> bool:
+        if self.binding.derived.issuperset(op.outputs):
+            return True
+        return not _is_heavy(op) and not any(self.is_tape_value(a) for a in free_atoms(op))
+
+    def _sink(
+        self,
+        region: Region,
+        users: _Users,
+        level_of: dict[Atom, int],
+        op_level: dict[Op, int],
+    ) -> None:
+        results = set(region.results)
+        for op in reversed(region.ops):
+            if op not in op_level or not self.is_cell_op(op) or _is_heavy(op):
+                continue
+            if results.intersection(op.outputs):
+                continue
+            uses = [use for value in op.outputs for use in users.of(value)]
+            uses = [use for use in uses if use in op_level or self.is_cell_op(use)]
+            if uses and all(use in op_level and self.is_cell_op(use) for use in uses):
+                op_level[op] = min(op_level[use] for use in uses)
+                level_of.update((value, op_level[op]) for value in op.outputs)
+
+    def _cell(
+        self,
+        function: int,
+        name: str,
+        ops: list[Op],
+        handed: list[tuple[Atom, Value]],
+        users: _Users,
+    ) -> Cell | None:
+        mine = {op for op in ops}
+        outputs: list[tuple[Atom, Value]] = [
+            (value, value)
+            for op in ops
+            for value in op.outputs
+            if value in self.live and users.outside(value, mine)
+        ]
+        outputs += handed
+        if not outputs:
+            return None
+        all_ops = self._with_floating(ops, [atom for atom, _ in outputs])
+        made = {value for op in all_ops for value in op.outputs}
+        needed = [a for op in all_ops for a in free_atoms(op)] + [atom for atom, _ in outputs]
+        inner = {v for op in all_ops if isinstance(op, Switch) for v in _inner_values(op)}
+        free = [
+            a for a in dict.fromkeys(needed) if isinstance(a, Value) and a not in made | inner
+        ]
+        root = self.binding.outer_of
+        cell = Cell(
+            index=len(self.cells),
+            function=function,
+            name=name,
+            ops=tuple(all_ops),
+            outers=tuple(dict.fromkeys(root[a] for a in free if a in root)),
+            exports=tuple(a for a in free if a not in root and self.binding.is_export(a)),
+            inputs=tuple(a for a in free if a not in root and not self.binding.is_export(a)),
+            outputs=tuple(outputs),
+        )
+        self.cells.append(cell)
+        return cell
+
+    def _with_floating(self, ops: list[Op], outputs: list[Atom]) -> list[Op]:
+        """Adds, in order, the floating operations that a cell needs."""
+        ordered: dict[Op, None] = {}
+
+        def need(atom: Atom) -> None:
+            if isinstance(atom, Value) and atom in self.floating and not self.binding.is_export(atom):
+                add(self.floating[atom])
+
+        def add(op: Op) -> None:
+            if op not in ordered:
+                for atom in free_atoms(op):
+                    need(atom)
+                ordered[op] = None
+
+        for op in ops:
+            add(op)
+        for atom in outputs:
+            need(atom)
+        return list(ordered)
+
+
+class _Users:
+    """Who reads each value of a function."""
+
+    def __init__(self, function: Function) -> None:
+        self._ops: dict[Atom, list[Op]] = {}
+        self._results: set[Atom] = set()
+        self._visit(function.body)
+
+    def _visit(self, region: Region) -> None:
+        self._results.update(region.results)
+        for op in region.ops:
+            for atom in dict.fromkeys(free_atoms(op)):
+                self._ops.setdefault(atom, []).append(op)
+            if isinstance(op, Switch):
+                for inner in op.regions:
+                    self._visit(inner)
+
+    def of(self, value: Value) -> list[Op]:
+        return self._ops.get(value, [])
+
+    def outside(self, value: Value, cell: set[Op]) -> bool:
+        return value in self._results or any(op not in cell for op in self.of(value))
+
+
+def _inner_values(op: Switch) -> Iterator[Value]:
+    for region in op.regions:
+        for inner in region.ops:
+            yield from inner.outputs
+            if isinstance(inner, Switch):
+                yield from _inner_values(inner)
+
+
+def _is_heavy(op: Op) -> bool:
+    if isinstance(op, Switch):
+        return True
+    return op.name in _HEAVY or any(name in _HEAVY for name in _inner_names(op))
+
+
+def _inner_names(op: Prim) -> Iterator[str]:
+    todo = list(jaxprs_in_params(op.eqn.params))
+    while todo:
+        for eqn in todo.pop().eqns:
+            yield eqn.primitive.name
+            todo.extend(jaxprs_in_params(eqn.params))

@@ -1,0 +1,288 @@
+"""Control bytecode: what a frame of a function does on the host.
+
+The code of a function computes its predicates and the control arguments of its calls, and fires
+its cells. It never waits: a value of the data plane is a *slot*, a reference that the scheduler
+resolves later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.split import _scalar
+from jaxrec.split._binding import Binding, is_load
+from jaxrec.split._cells import Block, Cell, Cells
+from jaxrec.split._scalar import DTYPES, OPCODES, Registers
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Code:
+    """The bytecode of one function."""
+
+    words: tuple[int, ...]
+    num_registers: int
+    num_slots: int
+    control_params: tuple[Value, ...]
+    data_params: tuple[Value, ...]
+
+
+class OuterTable:
+    """The outer arrays that the control machine reads, numbered as they are met."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._root = binding.outer_of
+        self.values: list[Value] = []
+
+    def index(self, value: Value) -> int:
+        """The number of an outer or derived array."""
+        root = self._root.get(value, value)
+        if root not in self.values:
+            self.values.append(root)
+        return self.values.index(root)
+
+
+def emit_function(
+    graph: Graph,
+    function: Function,
+    binding: Binding,
+    cells: Cells,
+    needed: frozenset[Value],
+    outers: OuterTable,
+) -> Code:
+    """Compiles a function for the control machine."""
+    emitter = _FunctionEmitter(graph, function, binding, cells, needed, outers)
+    emitter.region(function.body)
+    emitter.put("RETURN", *emitter.counted(emitter.handed(function.body, function.body.results)))
+    return Code(
+        tuple(emitter.words),
+        emitter.num_registers,
+        emitter.num_slots,
+        emitter.control_params,
+        emitter.data_params,
+    )
+
+
+def params_of(
+    function: Function, binding: Binding, cells: Cells, needed: frozenset[Value]
+) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """The parameters that travel in registers and those that travel in tapes."""
+    control = tuple(p for p in function.params if p in needed)
+    data = tuple(p for p in function.params if p in cells.live and p not in binding.outer_of)
+    return control, data
+
+
+class _FunctionEmitter:
+    def __init__(
+        self,
+        graph: Graph,
+        function: Function,
+        binding: Binding,
+        cells: Cells,
+        needed: frozenset[Value],
+        outers: OuterTable,
+    ) -> None:
+        self.graph, self.binding, self.cells = graph, binding, cells
+        self.needed, self.outers = needed, outers
+        self.words: list[int] = []
+        self.control_params, self.data_params = params_of(function, binding, cells, needed)
+        self.num_registers = len(self.control_params)
+        self.num_slots = len(self.data_params)
+        self.slots = {v: k for k, v in enumerate(self.data_params)}
+        self.registers: dict[Value, Registers] = {
+            v: _single(k) for k, v in enumerate(self.control_params)
+        }
+        self.constants: dict[tuple[int, int], int] = {}
+        self.makers = {v: op for op in walk(function.body) for v in op.outputs}
+
+    def put(self, opcode: str, *operands: int) -> None:
+        self.words += [OPCODES[opcode], *operands]
+
+    @staticmethod
+    def counted(operands: Sequence[int]) -> list[int]:
+        """Operands behind their number."""
+        return [len(operands), *operands]
+
+    def register(self) -> int:
+        self.num_registers += 1
+        return self.num_registers - 1
+
+    def slot(self, value: Value) -> int:
+        """The slot that a tape value gets where it is made."""
+        self.slots[value] = self.num_slots
+        self.num_slots += 1
+        return self.slots[value]
+
+    def emit(self, opcode: str, dtype: Any, *operands: int) -> int:
+        target = self.register()
+        self.put(opcode, target, DTYPES[np.dtype(dtype).name], *operands)
+        return target
+
+    def constant(self, value: Any, dtype: Any) -> int:
+        bits = _bits(value, np.dtype(dtype))
+        key = (DTYPES[np.dtype(dtype).name], bits)
+        if key not in self.constants:
+            self.constants[key] = self.emit("CONST", dtype, bits)
+        return self.constants[key]
+
+    # Control values.
+
+    def control(self, atom: Atom) -> Registers:
+        """Registers with the elements of a control value, computed here if they are not yet."""
+        todo: list[Atom] = [atom]
+        while todo:
+            missing = [a for a in self._operands(todo[-1]) if not self._is_ready(a)]
+            if missing:
+                todo += missing
+            else:
+                self._compute(todo.pop())
+        return self._ready(atom)
+
+    def scalar(self, atom: Atom) -> int:
+        return int(self.control(atom)[()])
+
+    def _is_ready(self, atom: Atom) -> bool:
+        return isinstance(atom, Const) or atom in self.registers
+
+    def _ready(self, atom: Atom) -> Registers:
+        if isinstance(atom, Const):
+            filled = np.full(atom.aval.shape, None, dtype=object)
+            values = np.broadcast_to(np.asarray(atom.value), atom.aval.shape)
+            for index in np.ndindex(*atom.aval.shape):
+                filled[index] = self.constant(values[index], atom.aval.dtype)
+            return filled
+        return self.registers[atom]
+
+    def _operands(self, atom: Atom) -> Sequence[Atom]:
+        if self._is_ready(atom) or self.binding.is_array(atom):
+            return ()
+        op = self.makers[atom]  # type: ignore[index]
+        assert isinstance(op, Prim)
+        return op.inputs[1:] if self._loads(op) else op.inputs
+
+    def _loads(self, op: Prim) -> bool:
+        return is_load(op, self.binding.outer_of, self.binding.derived)
+
+    def _compute(self, atom: Atom) -> None:
+        if self._is_ready(atom):
+            return
+        assert isinstance(atom, Value)
+        if self.binding.is_array(atom):
+            self.registers[atom] = self._load(atom, [], atom.aval.shape)
+            return
+        op = self.makers[atom]
+        assert isinstance(op, Prim)
+        if self._loads(op):
+            starts = [int(self._ready(a)[()]) for a in op.inputs[1:]]
+            self.registers[atom] = self._load(op.inputs[0], starts, op.eqn.params["slice_sizes"])
+        else:
+            args = [self._ready(a) for a in op.inputs]
+            self.registers[atom] = _scalar.compile_op(op, args, self)
+
+    def _load(self, array: Atom, starts: Sequence[int], sizes: Sequence[int]) -> Registers:
+        """Loads a block of an outer array; an axis taken whole needs no start."""
+        assert isinstance(array, Value)
+        outer, result = self.outers.index(array), np.empty(tuple(sizes), dtype=object)
+        for index in np.ndindex(*result.shape):
+            where = [
+                self._index(starts[axis] if starts else None, k, array.aval.shape[axis] == sizes[axis])
+                for axis, k in enumerate(index)
+            ]
+            target = self.register()
+            self.put("LOAD", target, outer, *self.counted(where))
+            result[index] = target
+        return result
+
+    def _index(self, start: int | None, offset: int, whole: bool) -> int:
+        if whole or start is None:
+            return self.constant(offset, np.int64)
+        if offset == 0:
+            return start
+        return self.emit("ADD", np.int64, start, self.constant(offset, np.int64))
+
+    # The dataflow between cells and calls.
+
+    def handed(self, region: Region, atoms: Sequence[Atom]) -> list[int]:
+        """Slots of what a region passes on."""
+        handed = self.cells.blocks[region].handed
+        return [self.slots[handed[a] if a in handed else a] for a in atoms]  # type: ignore[index]
+
+    def region(self, region: Region) -> None:
+        block = self.cells.blocks[region]
+        for level in block.levels:
+            if level.cell is not None:
+                self.fire(level.cell)
+            for op in level.ops:
+                self.op(op, region, block)
+
+    def fire(self, cell: Cell) -> None:
+        exports = [self.scalar(v) for v in cell.exports]
+        inputs = [self.slots[v] for v in cell.inputs]
+        outputs = [self.slot(v) for _, v in cell.outputs]
+        counted = self.counted
+        self.put("FIRE", cell.index, *counted(exports), *counted(inputs), *counted(outputs))
+
+    def op(self, op: Op, region: Region, block: Block) -> None:
+        if isinstance(op, Call):
+            self.call(op, region)
+        elif isinstance(op, Switch):
+            self.switch(op)
+
+    def call(self, op: Call, region: Region) -> None:
+        callee = self.graph.functions[op.callee]
+        control, data = params_of(callee, self.binding, self.cells, self.needed)
+        passed = dict(zip(callee.params, op.inputs, strict=True))
+        registers = [self.scalar(passed[p]) for p in control]
+        arguments = self.handed(region, [passed[p] for p in data])
+        results = [self.slot(v) for v in op.outputs]
+        counted = self.counted
+        self.put(
+            "CALL", op.callee, op.site, *counted(registers), *counted(arguments), *counted(results)
+        )
+
+    def switch(self, op: Switch) -> None:
+        index = self.scalar(op.index)
+        self.put("SWITCH", index, *self.counted([0] * len(op.regions)))
+        targets = len(self.words) - len(op.regions)
+        merged = {v: self.register() for v in op.outputs if v in self.needed}
+        slots = {v: self.slot(v) for v in op.outputs if v in self.cells.live}
+        ends = []
+        for k, region in enumerate(op.regions):
+            self.words[targets + k] = len(self.words)
+            self._branch(op, region, merged, slots)
+            self.put("JUMP", 0)
+            ends.append(len(self.words) - 1)
+        for end in ends:
+            self.words[end] = len(self.words)
+        self.registers.update((v, _single(r)) for v, r in merged.items())
+
+    def _branch(
+        self, op: Switch, region: Region, merged: dict[Value, int], slots: dict[Value, int]
+    ) -> None:
+        """Emits a region; registers filled inside it are not valid outside."""
+        before = dict(self.registers), dict(self.constants)
+        self.region(region)
+        for value, atom in zip(op.outputs, region.results, strict=True):
+            if value in slots:
+                self.put("ALIAS", slots[value], *self.handed(region, [atom]))
+            if value in merged:
+                dtype = DTYPES[value.aval.dtype.name]
+                self.put("CONVERT", merged[value], dtype, dtype, self.scalar(atom))
+        self.registers, self.constants = before
+
+
+def _single(register: int) -> Registers:
+    result = np.empty((), dtype=object)
+    result[()] = register
+    return result
+
+
+def _bits(value: Any, dtype: np.dtype[Any]) -> int:
+    """The 64-bit immediate of a constant: an integer, or the bits of a double."""
+    if np.issubdtype(dtype, np.floating):
+        return int(np.float64(value).view(np.int64))
+    return int(np.asarray(value).astype(dtype).astype(np.int64))

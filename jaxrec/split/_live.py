@@ -1,0 +1,81 @@
+"""Which values the data plane must make: those that results depend on, other than by control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Region, Switch, Value, reads, walk
+from jaxrec.split._binding import Binding
+
+
+def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
+    """The values that cells compute or that flow between cells.
+
+    Starts from the results of every function and follows operands backwards. An integer that the
+    control plane supplies ends the search, as an outer value does.
+    """
+    makers = _makers(graph, binding)
+    params = {p: (k, q) for k, f in enumerate(graph.functions) for q, p in enumerate(f.params)}
+    calls = _calls_of(graph)
+    live: set[Value] = set()
+    todo: list[Atom] = [atom for f in graph.functions for atom in f.body.results]
+    while todo:
+        atom = todo.pop()
+        if isinstance(atom, Const) or atom in live:
+            continue
+        if atom in binding.outer_of or binding.is_export(atom):
+            continue
+        live.add(atom)
+        if atom in params:
+            function, position = params[atom]
+            todo.extend(call.inputs[position] for call in calls.get(function, ()))
+        elif atom in makers:
+            todo.extend(_sources(makers[atom], atom, binding))
+    return frozenset(live)
+
+
+def free_atoms(op: Op) -> Iterator[Atom]:
+    """Every operand of an operation, those of its inner regions included."""
+    yield from reads(op)
+    if isinstance(op, Switch):
+        for region in op.regions:
+            yield from region_atoms(region)
+
+
+def region_atoms(region: Region) -> Iterator[Atom]:
+    """Every operand that is read anywhere in a region, its results included."""
+    for op in region.ops:
+        yield from free_atoms(op)
+    yield from region.results
+
+
+def _sources(op: Op, value: Value, binding: Binding) -> Iterator[Atom]:
+    if isinstance(op, Switch) and binding.is_control_switch(op):
+        k = op.outputs.index(value)
+        yield from (region.results[k] for region in op.regions)
+    elif not isinstance(op, Call):
+        yield from free_atoms(op)
+
+
+def _makers(graph: Graph, binding: Binding) -> dict[Value, Op]:
+    found: dict[Value, Op] = {}
+
+    def visit(region: Region) -> None:
+        for op in region.ops:
+            found.update((value, op) for value in op.outputs)
+            if isinstance(op, Switch) and binding.is_control_switch(op):
+                for inner in op.regions:
+                    visit(inner)
+
+    for function in graph.functions:
+        visit(function.body)
+    return found
+
+
+def _calls_of(graph: Graph) -> dict[int, list[Call]]:
+    found: dict[int, list[Call]] = {}
+    for function in graph.functions:
+        for op in walk(function.body):
+            if isinstance(op, Call):
+                found.setdefault(op.callee, []).append(op)
+    return found

@@ -1,0 +1,284 @@
+"""A program split into planes: control bytecode for the scheduler, cells for XLA."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jax.core import ShapedArray
+
+from jaxrec.graph._check import check_graph
+from jaxrec.graph._ir import Call, Function, Graph, Prim, Region, Switch, Value, walk
+from jaxrec.split._binding import Binding, bind, needed_control
+from jaxrec.split._cells import Cell, Cells, split_cells
+from jaxrec.split._classes import Classes, result_values
+from jaxrec.split._emit import Code, OuterTable, emit_function
+from jaxrec.split._outer import find_outers
+from jaxrec.split._scalar import DTYPES
+
+_MAGIC, _VERSION = 0x6A72, 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellSpec:
+    """A cell with the tape classes that it reads and writes.
+
+    Attributes:
+        cell: its operations.
+        outers: positions of its outer values among the program's.
+        inputs: tape classes read.
+        outputs: tape classes written.
+        calls: calls that the same frame surely makes whenever the cell fires.
+    """
+
+    cell: Cell
+    outers: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    calls: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Program:
+    """What the stages after the split work from; compared by identity.
+
+    Attributes:
+        graph: the static tagged graph.
+        binding: which plane each value belongs to.
+        outers: the outer values: parameters of the entry function, then captured values.
+        control: parameters of the entry function that the control machine takes, by position.
+        data: parameters of the entry function that start in tapes, by position.
+        cells: the cells.
+        classes: the type of one row of each tape class.
+        data_classes: the tape class of each `data` parameter.
+        result_classes: the tape class of each result.
+        control_outers: the arrays that the control machine reads, some computed beforehand.
+        words: the encoded control program.
+        names: the names that the scheduler puts in messages.
+        writes: for each tape class, an upper bound on the rows that one call writes.
+        reads: likewise for rows read.
+        fires: an upper bound on the cells that one call fires.
+        node_arrays: control arrays that calls are indexed by.
+        cache: what later stages have made from this program, so that it is made once.
+    """
+
+    graph: Graph
+    binding: Binding
+    outers: tuple[Value, ...]
+    control: tuple[int, ...]
+    data: tuple[int, ...]
+    cells: tuple[CellSpec, ...]
+    classes: tuple[ShapedArray, ...]
+    data_classes: tuple[int, ...]
+    result_classes: tuple[int, ...]
+    control_outers: tuple[Value, ...]
+    words: np.ndarray[Any, np.dtype[np.int64]]
+    names: str
+    writes: tuple[int, ...]
+    reads: tuple[int, ...]
+    fires: int
+    node_arrays: tuple[Value, ...]
+    cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The user's name for the entry function."""
+        return self.graph.entry.name
+
+    @property
+    def max_inputs(self) -> int:
+        """The largest number of tape inputs of a cell."""
+        return max((len(c.inputs) for c in self.cells), default=0)
+
+    @property
+    def max_outputs(self) -> int:
+        """The largest number of tape outputs of a cell."""
+        return max((len(c.outputs) for c in self.cells), default=0)
+
+    @property
+    def result_avals(self) -> tuple[ShapedArray, ...]:
+        """The types of the results of one call of the entry function."""
+        return tuple(self.classes[c] for c in self.result_classes)
+
+
+def split(graph: Graph) -> Program:
+    """Splits a graph into the two planes.
+
+    Raises:
+        UnsupportedError: control depends on computed arrays.
+    """
+    check_graph(graph)
+    outer_of = find_outers(graph)
+    binding = bind(graph, outer_of)
+    cells = split_cells(graph, binding)
+    needed = needed_control(graph, binding, [v for cell in cells.cells for v in cell.exports])
+    table = OuterTable(binding)
+    codes = [emit_function(graph, f, binding, cells, needed, table) for f in graph.functions]
+    return _assemble(graph, binding, cells, codes, table)
+
+
+def _assemble(
+    graph: Graph, binding: Binding, cells: Cells, codes: Sequence[Code], table: OuterTable
+) -> Program:
+    classes = Classes(graph, binding, cells)
+    entry, entry_code = graph.entry, codes[0]
+    outers = tuple(v for v in entry.params if v in binding.outer_of) + graph.captured
+    calls = _sure_calls(graph, cells)
+    specs = tuple(
+        CellSpec(
+            cell,
+            tuple(outers.index(v) for v in cell.outers),
+            tuple(classes.of(v) for v in cell.inputs),
+            tuple(classes.of(v) for _, v in cell.outputs),
+            calls[cell],
+        )
+        for cell in cells.cells
+    )
+    result_classes = tuple(classes.of(v) for v in result_values(entry.body, cells))
+    data_classes = tuple(classes.of(v) for v in entry_code.data_params)
+    words = _encode(graph, binding, cells, codes, table, specs, classes)
+    names = _names(graph, codes, table)
+    count = len(classes.avals)
+    return Program(
+        graph=graph,
+        binding=binding,
+        outers=outers,
+        control=tuple(entry.params.index(v) for v in entry_code.control_params),
+        data=tuple(entry.params.index(v) for v in entry_code.data_params),
+        cells=specs,
+        classes=tuple(classes.avals),
+        data_classes=data_classes,
+        result_classes=result_classes,
+        control_outers=tuple(table.values),
+        words=np.asarray(words, np.int64),
+        names=names,
+        writes=_bound(graph, cells, specs, count, lambda s: s.outputs),
+        reads=_bound(graph, cells, specs, count, lambda s: s.inputs),
+        fires=sum(_bound(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
+        node_arrays=_node_arrays(graph, binding, codes),
+    )
+
+
+def _encode(
+    graph: Graph,
+    binding: Binding,
+    cells: Cells,
+    codes: Sequence[Code],
+    table: OuterTable,
+    specs: Sequence[CellSpec],
+    classes: Classes,
+) -> list[int]:
+    del binding
+    functions: list[int] = [len(codes), 0]
+    for function, code in zip(graph.functions, codes, strict=True):
+        results = [classes.of(v) for v in result_values(function.body, cells)]
+        functions += _counted([DTYPES[v.aval.dtype.name] for v in code.control_params])
+        functions += _counted([classes.of(v) for v in code.data_params])
+        functions += _counted(results)
+        functions += [code.num_registers, code.num_slots]
+        functions += _counted(code.words)
+    words = [_MAGIC, _VERSION, len(table.values)]
+    for value in table.values:
+        words += [DTYPES[value.aval.dtype.name], value.aval.ndim]
+    words += [len(classes.avals), len(specs)]
+    for spec in specs:
+        words += _counted(spec.inputs)
+        words += _counted(spec.outputs)
+        words += _counted([DTYPES[v.aval.dtype.name] for v in spec.cell.exports])
+    return words + functions
+
+
+def _counted(items: Sequence[int]) -> list[int]:
+    return [len(items), *items]
+
+
+def _names(graph: Graph, codes: Sequence[Code], table: OuterTable) -> str:
+    known = dict(zip(graph.entry.params, graph.entry.param_names, strict=True))
+    lines = [f.name for f in graph.functions]
+    for function, code in zip(graph.functions, codes, strict=True):
+        own = dict(zip(function.params, function.param_names, strict=True))
+        lines.append(" ".join(own[v].replace(" ", "") for v in code.control_params))
+    for value in table.values:
+        fallback = "a captured array" if value in graph.captured else "a computed array"
+        lines.append(known.get(value, fallback))
+    return "\n".join(lines)
+
+
+def _sure_calls(graph: Graph, cells: Cells) -> dict[Cell, int]:
+    """For each cell, the calls that a frame surely makes if it fires the cell."""
+    found: dict[Cell, int] = {}
+
+    def visit(region: Region, outside: int) -> None:
+        calls = outside + sum(isinstance(op, Call) for op in region.ops)
+        for level in cells.blocks[region].levels:
+            if level.cell is not None:
+                found[level.cell] = calls
+            for op in level.ops:
+                if isinstance(op, Switch):
+                    for inner in op.regions:
+                        visit(inner, calls)
+
+    for function in graph.functions:
+        visit(function.body, 0)
+    return found
+
+
+def _bound(
+    graph: Graph,
+    cells: Cells,
+    specs: Sequence[CellSpec],
+    count: int,
+    uses: Any,
+    total: bool = False,
+) -> tuple[int, ...]:
+    """The most that one call can use of each of `count` resources, over all paths."""
+
+    def region_uses(region: Region) -> collections.Counter[int]:
+        used: collections.Counter[int] = collections.Counter()
+        for level in cells.blocks[region].levels:
+            if level.cell is not None:
+                used.update(uses(specs[level.cell.index]))
+            for op in level.ops:
+                if isinstance(op, Switch):
+                    used += _largest([region_uses(inner) for inner in op.regions], total)
+        return used
+
+    worst = _largest([region_uses(f.body) for f in graph.functions], total)
+    return tuple(worst[k] for k in range(count))
+
+
+def _largest(options: Sequence[collections.Counter[int]], total: bool) -> collections.Counter[int]:
+    if total:
+        return max(options, key=lambda used: used.total())
+    merged: collections.Counter[int] = collections.Counter()
+    for used in options:
+        merged |= used
+    return merged
+
+
+def _node_arrays(graph: Graph, binding: Binding, codes: Sequence[Code]) -> tuple[Value, ...]:
+    """Outer arrays indexed by a control argument; empty if some recursion is not so indexed."""
+    found: list[Value] = []
+    for function, code in zip(graph.functions, codes, strict=True):
+        indexed = list(_indexed_arrays(function, binding, set(code.control_params)))
+        if not indexed and any(isinstance(op, Call) for op in walk(function.body)):
+            return ()
+        found += indexed
+    return tuple(dict.fromkeys(found))
+
+
+def _indexed_arrays(function: Function, binding: Binding, control: set[Value]) -> Iterator[Value]:
+    from_params = set(control)
+    for op in walk(function.body):
+        if not isinstance(op, Prim):
+            continue
+        if op.name in {"select_n", "add", "lt", "convert_element_type", "max", "clamp"}:
+            if from_params.intersection(a for a in op.inputs if isinstance(a, Value)):
+                from_params.update(op.outputs)
+        elif op.name == "dynamic_slice" and len(op.inputs) > 1:
+            array, start = op.inputs[0], op.inputs[1]
+            if binding.is_array(array) and start in from_params and isinstance(array, Value):
+                yield binding.outer_of.get(array, array)

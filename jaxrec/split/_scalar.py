@@ -1,0 +1,206 @@
+"""The language of the control machine: which JAX operations it runs, and as what instructions.
+
+A small array of the control plane is a NumPy object array with a register number in each element,
+so that structural operations (reshape, slice, concatenate) move registers at compile time and cost
+nothing at run time. Arithmetic becomes one instruction an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from jax.core import ShapedArray
+
+from jaxrec import _core
+from jaxrec.graph._ir import Prim
+
+MAX_ELEMENTS = 64
+"""The largest control array, in elements; larger ones belong to the data plane."""
+
+DTYPES: dict[str, int] = _core.dtypes()
+"""Codes of the types of registers."""
+
+OPCODES: dict[str, int] = _core.opcodes()
+"""Codes of instructions."""
+
+Registers = np.ndarray[Any, np.dtype[np.object_]]
+
+
+class Emitter(Protocol):
+    """What compiling an operation needs: fresh registers and a place for instructions."""
+
+    def emit(self, opcode: str, dtype: Any, *operands: int) -> int:
+        """Appends an instruction and returns the register that it fills."""
+        ...
+
+    def constant(self, value: Any, dtype: Any) -> int:
+        """A register that holds a constant."""
+        ...
+
+
+_UNARY = {
+    "neg": "NEG",
+    "not": "NOT",
+    "abs": "ABS",
+    "sign": "SIGN",
+    "sqrt": "SQRT",
+    "floor": "FLOOR",
+    "ceil": "CEIL",
+    "is_finite": "IS_FINITE",
+    "population_count": "POPCNT",
+    "clz": "CLZ",
+}
+_BINARY = {
+    "add": "ADD",
+    "sub": "SUB",
+    "mul": "MUL",
+    "div": "DIV",
+    "rem": "REM",
+    "min": "MIN",
+    "max": "MAX",
+    "and": "AND",
+    "or": "OR",
+    "xor": "XOR",
+    "shift_left": "SHL",
+    "shift_right_arithmetic": "SHRA",
+    "shift_right_logical": "SHRL",
+    "eq": "EQ",
+    "ne": "NE",
+    "lt": "LT",
+    "le": "LE",
+    "gt": "GT",
+    "ge": "GE",
+}
+_REDUCE = {
+    "reduce_sum": "ADD",
+    "reduce_prod": "MUL",
+    "reduce_max": "MAX",
+    "reduce_min": "MIN",
+    "reduce_and": "AND",
+    "reduce_or": "OR",
+}
+_IDENTITY = {"copy", "copy_p", "stop_gradient", "optimization_barrier"}
+_STRUCTURAL = {
+    "broadcast_in_dim",
+    "reshape",
+    "squeeze",
+    "expand_dims",
+    "transpose",
+    "slice",
+    "rev",
+    "concatenate",
+    "iota",
+}
+_SPECIAL = {"select_n", "convert_element_type", "integer_pow", "square", "clamp", "round"}
+_KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_IDENTITY, *_STRUCTURAL, *_SPECIAL}
+
+
+def fits(aval: ShapedArray) -> bool:
+    """Whether a value of this type can live in registers of the control machine."""
+    return aval.dtype.name in DTYPES and aval.size <= MAX_ELEMENTS
+
+
+def is_known(op: Prim) -> bool:
+    """Whether the control machine can compute an operation on register arrays."""
+    return op.name in _KNOWN and all(fits(v.aval) for v in op.outputs)
+
+
+def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
+    """Emits the instructions of an operation and returns the registers of its result."""
+    if op.name in _STRUCTURAL or op.name in _IDENTITY:
+        return _structural(op, args, to)
+    if op.name in _SPECIAL:
+        return _special(op, args, to)
+    dtype = op.inputs[0].aval.dtype
+    if op.name in _REDUCE:
+        return _reduce(op, args[0], dtype, to)
+    opcode = _UNARY.get(op.name) or _BINARY[op.name]
+    return _each(lambda *regs: to.emit(opcode, dtype, *regs), *args)
+
+
+def _each(fun: Callable[..., int], *args: Registers) -> Registers:
+    return np.asarray(np.frompyfunc(fun, len(args), 1)(*args), dtype=object)
+
+
+def _structural(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
+    params, out = op.eqn.params, op.outputs[0].aval
+    if op.name == "iota":
+        index = np.broadcast_to(
+            np.arange(out.shape[params["dimension"]]).reshape(
+                [-1 if k == params["dimension"] else 1 for k in range(out.ndim)]
+            ),
+            out.shape,
+        )
+        return _each(lambda k: to.constant(k, out.dtype), index.astype(object))
+    if op.name == "concatenate":
+        return np.concatenate(list(args), axis=params["dimension"])
+    (x,) = args
+    if op.name == "broadcast_in_dim":
+        kept = [1] * out.ndim
+        for axis, to_axis in enumerate(params["broadcast_dimensions"]):
+            kept[to_axis] = x.shape[axis]
+        return np.broadcast_to(x.reshape(kept), out.shape)
+    if op.name == "transpose":
+        return x.transpose(params["permutation"])
+    if op.name == "rev":
+        return np.flip(x, params["dimensions"])
+    if op.name == "slice":
+        steps = params["strides"] or (1,) * x.ndim
+        bounds = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
+        return x[tuple(slice(*bound) for bound in bounds)]
+    return x.reshape(out.shape)
+
+
+def _special(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
+    params, dtype = op.eqn.params, op.outputs[0].aval.dtype
+    if op.name == "select_n":
+        return _select(args, dtype, to)
+    if op.name == "convert_element_type":
+        source = op.inputs[0].aval.dtype
+        if source == dtype:
+            return args[0]
+        return _each(lambda r: to.emit("CONVERT", dtype, DTYPES[source.name], r), args[0])
+    if op.name == "clamp":
+        low, x, high = args
+        return _each(
+            lambda lo, r, hi: to.emit("MIN", dtype, to.emit("MAX", dtype, lo, r), hi), low, x, high
+        )
+    if op.name == "round":
+        opcode = "ROUND" if int(params["rounding_method"]) == 0 else "ROUND_EVEN"
+        return _each(lambda r: to.emit(opcode, dtype, r), args[0])
+    power = 2 if op.name == "square" else params["y"]
+    return _each(lambda r: _power(r, power, dtype, to), args[0])
+
+
+def _select(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:
+    which, *cases = args
+    result = cases[0]
+    for k, case in enumerate(cases[1:], start=1):
+        if len(cases) == 2:
+            chosen = which
+        else:
+            chosen = _each(lambda w, k=k: to.emit("EQ", np.int32, w, to.constant(k, np.int32)), which)
+        result = _each(lambda w, a, b: to.emit("SELECT", dtype, w, a, b), chosen, result, case)
+    return result
+
+
+def _power(register: int, power: int, dtype: Any, to: Emitter) -> int:
+    result = to.constant(1, dtype)
+    for _ in range(abs(power)):
+        result = to.emit("MUL", dtype, result, register)
+    return to.emit("DIV", dtype, to.constant(1, dtype), result) if power < 0 else result
+
+
+def _reduce(op: Prim, x: Registers, dtype: Any, to: Emitter) -> Registers:
+    axes = tuple(op.eqn.params["axes"])
+    kept = [k for k in range(x.ndim) if k not in axes]
+    rows = x.transpose([*kept, *axes]).reshape(*(x.shape[k] for k in kept), -1)
+    result = np.empty(rows.shape[:-1], dtype=object)
+    for index in np.ndindex(*result.shape):
+        first, *rest = rows[index]
+        for register in rest:
+            first = to.emit(_REDUCE[op.name], dtype, first, register)
+        result[index] = first
+    return result

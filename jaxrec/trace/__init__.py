@@ -1,0 +1,1 @@
+"""Stage 1: the user's Python to jaxprs with `rec_call` equations."""

@@ -1,0 +1,287 @@
+"""From the user's Python to jaxprs in which a recursive call is one equation.
+
+The body of each function is traced once for each signature and set of static arguments. A call
+inside a body becomes a `rec_call` equation, so tracing ends however deep the recursion is. Its
+result type comes from the declaration `out=`, or is inferred: the body is traced with every branch
+left out that needs a type not known yet (a *probe*), which leaves the base case, and is then
+traced with that type until the type no longer changes.
+
+Source: the fixpoint over result types follows Jeong et al., "Improving the expressiveness of deep
+learning frameworks with recursion" (EuroSys 2018), section 4.1, where the user declares them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr
+
+from jaxrec._errors import RecursionLimitError, SignatureError
+from jaxrec.primitives._call import rec_call
+from jaxrec.trace import _context
+from jaxrec.trace._signature import (
+    Signature,
+    differences,
+    is_weak_match,
+    join,
+    leaf_names,
+    placeholder,
+    show,
+    strong,
+    traced_aval,
+)
+
+_MAX_TYPE_ROUNDS = 4
+
+
+class Unresolved(Exception):  # noqa: N818 - a signal between tracer and `cond`, not an error
+    """A branch needs the result type of a function for which none is known yet."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition:
+    """A Python function with its static arguments bound: what is specialised on.
+
+    Attributes:
+        name: as errors and the graph name it.
+        fun: called with the dynamic arguments.
+        key: equal for two definitions that are the same function.
+        out: the declared result type, a function of the arguments giving it, or None.
+        arg_names: the names of the dynamic arguments.
+    """
+
+    name: str
+    fun: Callable[..., Any] = dataclasses.field(compare=False)
+    key: Any
+    out: Any = dataclasses.field(compare=False)
+    arg_names: tuple[str, ...] = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(eq=False)
+class Instance:
+    """A definition at one argument signature, and what tracing has found out about it."""
+
+    index: int
+    definition: Definition
+    args: Signature
+    names: tuple[str, ...]
+    result: Signature | None = None
+    jaxpr: ClosedJaxpr | None = None
+
+    @property
+    def name(self) -> str:
+        """The user's name for the function."""
+        return self.definition.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclasses.dataclass(eq=False)
+class Pass:
+    """One run over the body of an instance: the context in which the user's code runs."""
+
+    program: TracedProgram
+    instance: Instance
+    probing: bool
+
+    @property
+    def name(self) -> str:
+        """The function whose body is running."""
+        return self.instance.name
+
+    def call(self, definition: Definition, args: Sequence[Any]) -> Any:
+        """Stages a call of a recursive function, or stands for its result while probing."""
+        leaves, tree = jax.tree.flatten(tuple(args))
+        callee, leaves = self.program.callee(self, definition, args, leaves, tree)
+        result = self.program.result_of(callee)
+        if self.probing:
+            outs = [placeholder(aval) for aval in result.avals]
+        else:
+            outs = rec_call(callee, leaves, result.avals)
+        return jax.tree.unflatten(result.tree, outs)
+
+
+class TracedProgram:
+    """A recursive function and every function that it reaches, traced.
+
+    Attributes:
+        instances: the functions; the first is the one called.
+    """
+
+    def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
+        self.instances: list[Instance] = []
+        self._by_definition: dict[Definition, list[Instance]] = {}
+        self._probed: list[Instance] = []
+        entry = self._add(definition, signature, leaf_names(definition.arg_names, args))
+        self.result_of(entry)
+        self._trace_until_types_hold()
+
+    @property
+    def entry(self) -> Instance:
+        """The function that the user called."""
+        return self.instances[0]
+
+    def _add(self, definition: Definition, args: Signature, names: tuple[str, ...]) -> Instance:
+        instance = Instance(len(self.instances), definition, args.strong(), names)
+        self.instances.append(instance)
+        self._by_definition.setdefault(definition, []).append(instance)
+        return instance
+
+    def callee(
+        self, caller: Pass, definition: Definition, args: Sequence[Any], leaves: list[Any], tree: Any
+    ) -> tuple[Instance, list[Any]]:
+        """Finds the instance that a call enters, and the operands cast to its types."""
+        names = leaf_names(definition.arg_names, args)
+        got = Signature(tree, tuple(_operand_aval(n, x) for n, x in zip(names, leaves, strict=True)))
+        for instance in self._by_definition.get(definition, []):
+            if _accepts(instance.args, got):
+                return instance, _cast(leaves, instance.args)
+        known = self._by_definition.get(definition, [])
+        if known:
+            raise SignatureError(_mismatch(caller.name, known[0], got, names))
+        return self._add(definition, got, names), leaves
+
+    def result_of(self, instance: Instance) -> Signature:
+        """The result type of a function, inferred now if it is not known."""
+        if instance.result is None:
+            if instance in self._probed:
+                raise Unresolved
+            instance.result = self._declared(instance) or self._probe(instance)
+        return instance.result
+
+    def _declared(self, instance: Instance) -> Signature | None:
+        out = instance.definition.out
+        if out is None:
+            return None
+        if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
+            shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
+            out = out(*jax.tree.unflatten(instance.args.tree, shapes))
+        leaves, tree = jax.tree.flatten(out)
+        return Signature(tree, tuple(ShapedArray(x.shape, x.dtype) for x in leaves))
+
+    def _probe(self, instance: Instance) -> Signature:
+        with self._probing(instance):
+            try:
+                return self._run(instance, probing=True)[1]
+            except Unresolved:
+                if len(self._probed) > 1:
+                    raise
+        raise RecursionLimitError(
+            f"{instance.name} never ends: every path through its body calls {instance.name} again "
+            "before it returns, so it has no base case and its result type cannot be inferred. "
+            "Choose between base case and recursion with jaxrec.cond or jaxrec.switch, or, if "
+            "the base case is chosen by jax.lax.cond, declare the result type: rec_fn(out=...)."
+        )
+
+    @contextlib.contextmanager
+    def _probing(self, instance: Instance) -> Iterator[None]:
+        self._probed.append(instance)
+        try:
+            yield
+        finally:
+            self._probed.pop()
+
+    def _run(self, instance: Instance, probing: bool) -> tuple[ClosedJaxpr, Signature]:
+        trees: list[Any] = []
+        avals: list[ShapedArray] = []
+
+        def body(*leaves: Any) -> list[Any]:
+            out = instance.definition.fun(*jax.tree.unflatten(instance.args.tree, leaves))
+            outs, tree = jax.tree.flatten(out)
+            trees.append(tree)
+            avals.extend(_result_aval(instance.name, x) for x in outs)
+            return outs
+
+        with _context.entered(Pass(self, instance, probing)):
+            shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
+            jaxpr = jax.make_jaxpr(body)(*shapes)
+        return jaxpr, Signature(trees[-1], tuple(avals[-len(jaxpr.out_avals) :] if avals else ()))
+
+    def _trace_until_types_hold(self) -> None:
+        for _ in range(_MAX_TYPE_ROUNDS):
+            if not self._trace_all():
+                return
+        raise SignatureError(
+            f"the result types of {self.entry.name} do not settle; declare them: rec_fn(out=...)"
+        )
+
+    def _trace_all(self) -> bool:
+        """Traces every body with the types known now; returns whether a type has changed."""
+        changed = False
+        done = 0
+        while done < len(self.instances):
+            instance = self.instances[done]
+            before = self.result_of(instance)
+            instance.jaxpr, after = self._run(instance, probing=False)
+            changed |= self._update_result(instance, before, after)
+            done += 1
+        return changed
+
+    def _update_result(self, instance: Instance, before: Signature, after: Signature) -> bool:
+        if before.tree == after.tree:
+            joined = join(before, after)
+            if not differences(joined, before) and not differences(joined, after):
+                grew = joined.avals != before.avals
+                instance.result = joined
+                return grew
+            if not differences(joined, after) and instance.definition.out is None:
+                instance.result = joined
+                return True
+        if _accepts(before, after):
+            return False
+        lines = "\n  ".join(differences(before, after))
+        source = "declared by out=" if instance.definition.out is not None else "of its base case"
+        raise SignatureError(
+            f"the result of {instance.name} differs from the type {source}:\n  {lines}\n"
+            "All paths through a recursive function return one type; convert one of them."
+        )
+
+
+def _accepts(expected: Signature, got: Signature) -> bool:
+    return expected.tree == got.tree and all(
+        (want.shape == have.shape and want.dtype == have.dtype) or is_weak_match(want, have)
+        for want, have in zip(expected.avals, got.avals, strict=True)
+    )
+
+
+def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
+    return [
+        jax.lax.convert_element_type(x, want.dtype)
+        if strong(traced_aval(x)).dtype != want.dtype
+        else x
+        for x, want in zip(leaves, expected.avals, strict=True)
+    ]
+
+
+def _operand_aval(name: str, leaf: Any) -> ShapedArray:
+    try:
+        return traced_aval(leaf)
+    except TypeError:
+        raise SignatureError(
+            f"argument {name} is {leaf!r} of type {type(leaf).__name__}, which is not an array"
+        ) from None
+
+
+def _result_aval(name: str, leaf: Any) -> ShapedArray:
+    try:
+        return traced_aval(leaf)
+    except TypeError:
+        raise SignatureError(
+            f"{name} returns {leaf!r} of type {type(leaf).__name__}; results are pytrees of arrays"
+        ) from None
+
+
+def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
+    lines = "\n  ".join(differences(callee.args, got, names))
+    types = ", ".join(f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True))
+    return (
+        f"{caller} calls {callee.name} with arguments that differ from its definition:\n  {lines}\n"
+        f"Every call of a recursive function has the same types, here ({types}). Convert the "
+        "arguments, or make what varies a static argument."
+    )

@@ -1,0 +1,272 @@
+"""The decorator."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from jaxrec._errors import SignatureError
+from jaxrec.graph._ir import Graph
+from jaxrec.primitives._invoke import Invocation, Options
+from jaxrec.trace import _context
+from jaxrec.trace._program import Definition
+
+
+class _Identity:
+    """A static argument that equals only itself: the object that a method is bound to."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class RecFn:
+    """A recursive function; made by `rec_fn`.
+
+    Calling it runs the recursion in batches, as one JAX operation that can be transformed. Inside
+    the body of a recursive function the call is recorded instead, as a call site of the graph.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        options: Options,
+        static: frozenset[str],
+        bound: tuple[Any, ...] = (),
+        cache: dict[Any, Any] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, fun)
+        self._fun, self._options, self._static, self._bound = fun, options, static, bound
+        self._signature = inspect.signature(fun)
+        self._cache: dict[Any, Any] = {} if cache is None else cache
+
+    def __repr__(self) -> str:
+        return f"<rec_fn {self._name}>"
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._fun, "__name__", repr(self._fun))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> RecFn:
+        if instance is None:
+            return self
+        return RecFn(self._fun, self._options, self._static, (instance,), self._cache)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function: its result, a pytree of arrays."""
+        definition, dynamic = self._bind(args, kwargs)
+        running = _context.current()
+        if running is not None:
+            return running.call(definition, dynamic)
+        return self._invocation(definition, dynamic).call()
+
+    def with_options(self, **options: Any) -> RecFn:
+        """The same function with other options of `rec_fn` (`max_calls`, `policy`, `out`).
+
+        Args:
+            **options: as the arguments of `rec_fn` of these names.
+
+        Returns:
+            A new recursive function. Recursive calls inside the body stay calls of the function
+            that the body names; the options that hold are those of the function called at the root.
+
+        Example:
+            >>> import jax
+            >>> import jaxrec as jr
+            >>> @jr.rec_fn
+            ... def double(n):
+            ...     return jr.cond(n == 0, lambda: 1, lambda: 2 * double(n - 1))
+            >>> int(jax.jit(double.with_options(max_calls=64))(10))
+            1024
+        """
+        changed = self._options.replace(**options)
+        return RecFn(self._fun, changed, self._static, self._bound, self._cache)
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The static tagged graph for arguments of these types.
+
+        Args:
+            *args: arguments, or `jax.ShapeDtypeStruct`s in their places.
+            **kwargs: likewise.
+
+        Returns:
+            The graph: `str()` prints it, `.dot()` gives Graphviz text, Jupyter draws it.
+        """
+        return self._invocation(*self._bind(args, kwargs)).program.graph
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """The schedule of these arguments: which calls are made, and batched into which waves.
+
+        Args:
+            *args: concrete arguments.
+            **kwargs: likewise.
+
+        Returns:
+            A `Schedule` with `.waves`, `.num_calls`, `.depth` and `.call_path(row)`.
+        """
+        return self._invocation(*self._bind(args, kwargs)).schedule()
+
+    def profile(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function and reports where the time goes.
+
+        Args:
+            *args: concrete arguments.
+            **kwargs: likewise.
+
+        Returns:
+            A `Profile`: `str()` prints it, `.save_trace(path)` writes it for Perfetto.
+        """
+        return self._invocation(*self._bind(args, kwargs)).profile()
+
+    def cache_info(self) -> Any:
+        """How many signatures were traced, and how many programs compiled, so far."""
+        from jaxrec.primitives._invoke import cache_info
+
+        return cache_info(self._cache)
+
+    def collect(self, args: Sequence[Any], in_axes: Any) -> Any:
+        """Calls the function and also returns every call made; see `jaxrec.collect`."""
+        definition, dynamic = self._bind(tuple(args), {})
+        return self._invocation(definition, dynamic, in_axes=in_axes).collect()
+
+    def _invocation(self, definition: Definition, dynamic: list[Any], **how: Any) -> Invocation:
+        return Invocation(definition, dynamic, self._options, self._cache, **how)
+
+    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Definition, list[Any]]:
+        """Splits the arguments of a call into the definition they specialise and the arrays."""
+        bound = self._signature.bind(*self._bound, *args, **kwargs)
+        bound.apply_defaults()
+        static = {n: v for n, v in bound.arguments.items() if n in self._static}
+        if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
+            first = next(iter(bound.arguments))
+            static[first] = _Identity(self._bound[0])
+        names = tuple(n for n in bound.arguments if n not in static)
+        key = (self._fun, tuple(static.items()))
+        self._check_hashable(static)
+
+        def restored(dynamic: Sequence[Any]) -> inspect.BoundArguments:
+            values = dict(zip(names, dynamic, strict=True))
+            values |= {n: v.value if isinstance(v, _Identity) else v for n, v in static.items()}
+            ordered = {n: values[n] for n in bound.arguments}
+            return inspect.BoundArguments(self._signature, ordered)  # type: ignore[arg-type]
+
+        def fun(*dynamic: Any) -> Any:
+            arguments = restored(dynamic)
+            return self._fun(*arguments.args, **arguments.kwargs)
+
+        out = self._options.out
+        if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
+            declared = out
+
+            def out(*dynamic: Any) -> Any:
+                arguments = restored(dynamic)
+                return declared(*arguments.args, **arguments.kwargs)
+
+        definition = Definition(self._name, fun, key, out, names)
+        return definition, [bound.arguments[n] for n in names]
+
+    def _check_hashable(self, static: dict[str, Any]) -> None:
+        for name, value in static.items():
+            try:
+                hash(value)
+            except TypeError:
+                raise SignatureError(
+                    f"static argument {name} of {self._name} is a {type(value).__name__}, which is "
+                    "not hashable; static arguments are compared to find the traced program"
+                ) from None
+
+
+def rec_fn(
+    fun: Callable[..., Any] | None = None,
+    *,
+    out: Any = None,
+    max_calls: int | None = None,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+    policy: Callable[..., bool] | None = None,
+) -> Any:
+    """Makes a recursive function of arrays that JAX can compile, batch and differentiate.
+
+    The function may call itself, and other `rec_fn`s that call it back, any number of times in the
+    branches of `jaxrec.cond` or `jaxrec.switch`. It is traced once; calls that are ready at the
+    same time run as one batch, across the tree and across examples. It works under `jit`, `grad`,
+    `vmap` and the other transformations of JAX.
+
+    Args:
+        fun: a pure function of pytrees of arrays.
+        out: the type of the result, as a pytree of `jax.ShapeDtypeStruct` or a function of the
+            arguments that gives it. Without it the type is that of the base case: a branch of
+            `jaxrec.cond` or `jaxrec.switch` that makes no recursive call.
+        max_calls: a bound on the calls of one invocation, all examples together. Needed only under
+            `jit`, and only where it does not follow from the arguments (a recursion over the nodes
+            of an array of N nodes makes at most N calls).
+        static_argnums: positions of arguments that are not arrays; each value is traced on its own.
+        static_argnames: names of such arguments.
+        policy: which intermediate results of a cell the backward pass keeps and which it computes
+            again, as for `jax.checkpoint`; by default results of matrix products are kept.
+
+    Returns:
+        A `RecFn`, called as `fun` is.
+
+    Raises:
+        SignatureError: calls, branches or results whose types disagree (when traced).
+        RecursionLimitError: a recursion without a base case, or one that does not end.
+        CapacityError: more calls than `max_calls`, or no bound under `jit`.
+        UnsupportedError: control flow that depends on computed arrays.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> import jaxrec as jr
+        >>> @jr.rec_fn
+        ... def tree_sum(tree, i):
+        ...     def node():
+        ...         return tree_sum(tree, tree["left"][i]) + tree_sum(tree, tree["right"][i])
+        ...     return jr.cond(tree["left"][i] < 0, lambda: tree["value"][i], node)
+        >>> tree = dict(left=jnp.array([1, -1, -1]), right=jnp.array([2, -1, -1]),
+        ...             value=jnp.array([0.0, 3.0, 4.0]))
+        >>> float(tree_sum(tree, 0))
+        7.0
+
+    Source: Jeong et al. (EuroSys 2018), section 4, for recursion as a construct of the graph;
+    Kostopoulou et al. (2022) for the tagged static graph.
+    """
+    if fun is None:
+        return functools.partial(
+            rec_fn,
+            out=out,
+            max_calls=max_calls,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            policy=policy,
+        )
+    static = _static_names(fun, static_argnums, static_argnames)
+    return RecFn(fun, Options(out=out, max_calls=max_calls, policy=policy), static)
+
+
+def _static_names(
+    fun: Callable[..., Any], argnums: int | Iterable[int], argnames: str | Iterable[str]
+) -> frozenset[str]:
+    names = list(inspect.signature(fun).parameters)
+    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+    given = [argnames] if isinstance(argnames, str) else list(argnames)
+    title = getattr(fun, "__name__", repr(fun))
+    for number in numbers:
+        if not -len(names) <= number < len(names):
+            raise SignatureError(
+                f"static_argnums={number} of {title}, which has {len(names)} parameters"
+            )
+    for name in given:
+        if name not in names:
+            raise SignatureError(
+                f"static_argnames={name!r} of {title}, whose parameters are {', '.join(names)}"
+            )
+    return frozenset([names[k] for k in numbers] + given)

@@ -1,0 +1,124 @@
+"""Types of arguments and results, and how they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.tree_util import PyTreeDef
+
+from jaxrec._compat import aval_of
+from jaxrec._errors import SignatureError
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """The structure of a pytree of arrays with the type of every leaf."""
+
+    tree: PyTreeDef
+    avals: tuple[ShapedArray, ...]
+
+    def strong(self) -> Signature:
+        """The same types, none of them weak."""
+        return Signature(self.tree, tuple(strong(aval) for aval in self.avals))
+
+
+def strong(aval: Any) -> ShapedArray:
+    """The type of an array, without JAX's weak-type mark and without sharding."""
+    return ShapedArray(aval.shape, aval.dtype)
+
+
+def leaf_aval(leaf: Any, where: str) -> ShapedArray:
+    """The type of an argument leaf; an error that says where the leaf is when it has none."""
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return ShapedArray(leaf.shape, leaf.dtype)
+    try:
+        aval = aval_of(leaf)
+        return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    except (TypeError, AttributeError):
+        raise SignatureError(
+            f"{where} is {leaf!r} of type {type(leaf).__name__}, which is not an array. Arguments "
+            "are pytrees of arrays; declare others with rec_fn(static_argnums=...) or "
+            "static_argnames."
+        ) from None
+
+
+def leaf_names(names: Sequence[str], args: Sequence[Any]) -> tuple[str, ...]:
+    """Names the leaves of arguments the way a user writes them: `tree.left`, `params['w']`."""
+    found = []
+    for name, arg in zip(names, args, strict=True):
+        for path, _ in jax.tree_util.tree_leaves_with_path(arg):
+            found.append(name + jax.tree_util.keystr(path))
+    return tuple(found)
+
+
+def show(aval: Any) -> str:
+    """Writes a type as `float32[3,4]`."""
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+
+
+def differences(
+    expected: Signature, got: Signature, names: Sequence[str] | None = None
+) -> list[str]:
+    """Lists every difference between two signatures, a line each; empty when they agree."""
+    if expected.tree != got.tree:
+        return [f"the structure is {got.tree}, expected {expected.tree}"]
+    labels = names or [f"leaf {k}" for k in range(len(expected.avals))]
+    return [
+        f"{label} is {show(have)}, expected {show(want)}"
+        for label, want, have in zip(labels, expected.avals, got.avals, strict=True)
+        if want.shape != have.shape or want.dtype != have.dtype
+    ]
+
+
+def is_weak_match(expected: ShapedArray, got: ShapedArray) -> bool:
+    """Whether a Python scalar of type `got` may stand where an array `expected` is asked for."""
+    return (
+        got.weak_type
+        and expected.shape == got.shape
+        and np.result_type(_kind_rank(got.dtype), _kind_rank(expected.dtype))
+        == _kind_rank(expected.dtype)
+    )
+
+
+def _kind_rank(dtype: Any) -> np.dtype[Any]:
+    """A dtype that stands for the kind in NumPy's promotion order: bool < int < float < complex."""
+    for kind, rank in (
+        (np.complexfloating, np.complex128),
+        (np.floating, np.float64),
+        (np.integer, np.int64),
+    ):
+        if jax.dtypes.issubdtype(dtype, kind):
+            return np.dtype(rank)
+    return np.dtype(bool)
+
+
+def join(a: Signature, b: Signature) -> Signature:
+    """The result type of two branches: weak types give way to strong ones, as in `jax.lax.cond`."""
+    return Signature(a.tree, tuple(map(_join_aval, a.avals, b.avals)))
+
+
+def _join_aval(a: ShapedArray, b: ShapedArray) -> ShapedArray:
+    if a.weak_type == b.weak_type:
+        return b if a.weak_type and is_weak_match(b, a) else a
+    weak, firm = (a, b) if a.weak_type else (b, a)
+    return firm if is_weak_match(firm, weak) else a
+
+
+def traced_aval(leaf: Any) -> ShapedArray:
+    """The type of a traced result, with its weak-type mark."""
+    aval = leaf if hasattr(leaf, "weak_type") else aval_of(leaf)
+    return ShapedArray(aval.shape, aval.dtype, weak_type=bool(aval.weak_type))
+
+
+def placeholder(aval: ShapedArray) -> Any:
+    """A value of a type, used while only types matter; weak exactly if the type is."""
+    if aval.weak_type and not aval.shape:
+        return np.zeros((), aval.dtype).item()
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.lax.empty(aval.shape, aval.dtype)
+    return jax.numpy.zeros(aval.shape, aval.dtype)

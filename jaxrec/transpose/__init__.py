@@ -1,0 +1,1 @@
+"""Stage 6: the same schedule in reverse, for cotangents."""

@@ -1,0 +1,456 @@
+"""The backward replay: the waves of the schedule in reverse.
+
+A call's results are read at known places. Each reader writes the cotangent of what it read into a
+block of the *cotangent tape*, so the cotangent of a value is a gather from there and a sum over
+its readers: no scatter, no scheduling, no predicate a second time. Rows are right-aligned: what a
+wave computes in front of its first row falls on rows that an earlier wave, which runs later here,
+overwrites.
+
+Source: Jeong et al. (EuroSys 2018), section 4.2, for a backward graph that finds forward values by
+call path; Appel's "tape" order is the schedule itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrec.lowering import _wave
+from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._forward import Bound, operands, plain_cell
+from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._program import CellSpec, Program
+from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, cell_vjp, masked_block
+
+_AFTER_ROWS = 512
+"""Rows of one step of the contraction that makes the cotangents of outer values."""
+
+_AFTER_BYTES = 1 << 28
+"""Bound on the memory of cotangents that are kept apart by lane."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Want:
+    """Which cotangents are asked for.
+
+    Attributes:
+        outers: positions of outer values.
+        roots: positions of data arguments of the root.
+        lanes: for each of `outers`, how lanes index its cotangent; None for one sum over lanes.
+    """
+
+    outers: tuple[int, ...]
+    roots: tuple[int, ...]
+    lanes: tuple[LanePattern | None, ...]
+
+
+def has_cotangent(aval: Any) -> bool:
+    """Whether values of a type are differentiable."""
+    return jax.dtypes.issubdtype(aval.dtype, jnp.inexact)
+
+
+class Backward:
+    """The differentiated cells of a program, by width: what forward and backward replay share."""
+
+    def __init__(
+        self,
+        program: Program,
+        layout: Layout,
+        patterns: Sequence[LanePattern | None],
+        outer_avals: Sequence[Any],
+        outers: Sequence[int],
+        policy: Policy,
+    ) -> None:
+        self.program, self.layout, self.patterns = program, layout, tuple(patterns)
+        self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
+        self._cells: dict[Any, CellVjp] = {}
+
+    def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
+        """A cell at a width; `own_rows` gives every outer value a row axis."""
+        key = (spec.cell.index, width, own_rows)
+        if key not in self._cells:
+            self._cells[key] = cell_vjp(
+                lambda n: self._flat_function(spec, n, own_rows),
+                lambda n: self._operands(spec, n, own_rows),
+                width,
+                self._policy,
+            )
+        return self._cells[key]
+
+    def by_row(self, spec: CellSpec, own_rows: bool) -> list[bool]:
+        """For each outer value of a cell, whether it has a row axis."""
+        return [own or own_rows for own in _wave.outer_by_row(spec, self.patterns)]
+
+    def is_differentiated(self, spec: CellSpec) -> bool:
+        """Whether a cell has an operand whose cotangent is asked for."""
+        return bool(self._operands(spec, 1, False).wrt)
+
+    def has_loop(self, spec: CellSpec) -> bool:
+        """Whether a cell has a tape input with a cotangent."""
+        return bool(self._operands(spec, 1, False).wrt_inputs)
+
+    def residual_types(self, spec: CellSpec) -> tuple[Any, ...]:
+        """Types of one row of the residuals that the forward pass keeps for a cell."""
+        return self.at(spec, self.layout.widths[0]).saved if self.is_differentiated(spec) else ()
+
+    def _flat_function(self, spec: CellSpec, width: int, own_rows: bool) -> Any:
+        fun = wave_function(self.program, spec, self.by_row(spec, own_rows), width)
+        outers, exports = len(spec.outers), len(spec.cell.exports)
+
+        def run(*values: Any) -> list[Any]:
+            return fun(values[:outers], values[outers : outers + exports], values[outers + exports :])
+
+        return run
+
+    def _operands(self, spec: CellSpec, width: int, own_rows: bool) -> Operands:
+        avals: list[Any] = []
+        for position, own in zip(spec.outers, self.by_row(spec, own_rows), strict=True):
+            aval = self._avals[position]
+            shape = aval.shape[1:] if self.patterns[position] is not None else aval.shape
+            avals.append(_shape((width, *shape) if own else shape, aval.dtype))
+        rows = [v.aval for v in spec.cell.exports]
+        rows += [self.program.classes[c] for c in spec.inputs]
+        avals += [_shape((width, *a.shape), a.dtype) for a in rows]
+        first = len(spec.outers) + len(spec.cell.exports)
+        return Operands(
+            avals=tuple(avals),
+            outers=len(spec.outers),
+            wrt_outers=tuple(k for k, p in enumerate(spec.outers) if p in self._wrt),
+            wrt_inputs=tuple(
+                first + k
+                for k, c in enumerate(spec.inputs)
+                if has_cotangent(self.program.classes[c])
+            ),
+            carries=tuple(has_cotangent(self.program.classes[c]) for c in spec.outputs),
+        )
+
+
+def _shape(shape: Sequence[int], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+
+def residual_cell(backward: Backward) -> Any:
+    """The cells of a forward pass that keeps residuals, for `run_forward`."""
+
+    def cell_at(bound: Bound, spec: CellSpec, width: int) -> Any:
+        if not backward.is_differentiated(spec):
+            return plain_cell(bound, spec, width)
+        vjp = backward.at(spec, width)
+        return lambda outers, exports, inputs: vjp.forward([*outers, *exports, *inputs])
+
+    return cell_at
+
+
+def residual_tapes(backward: Backward) -> list[list[Any]]:
+    """Empty residual tapes, for each cell one a residual."""
+    rows = backward.layout.cell_rows
+    return [
+        [_wave.empty_tape(rows[s.cell.index], a) for a in backward.residual_types(s)]
+        for s in backward.program.cells
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Replay:
+    """The state that stays the same while the waves run in reverse."""
+
+    bound: Bound
+    backward: Backward
+    tapes: Sequence[Any]
+    residuals: Sequence[Sequence[Any]]
+
+    def values(self, spec: CellSpec, start: Any, width: int, own_rows: bool = False) -> list[Any]:
+        """The operands of a cell, flat."""
+        outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width)
+        if own_rows:
+            by_row = _wave.outer_by_row(spec, self.bound.patterns)
+            outers = [
+                x if own else jnp.broadcast_to(x, (width, *x.shape))
+                for x, own in zip(outers, by_row, strict=True)
+            ]
+        return [*outers, *exports, *inputs]
+
+    def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
+        """The residuals of a cell."""
+        return [_wave.block(t, start, width) for t in self.residuals[spec.cell.index]]
+
+    def cotangents(self, spec: CellSpec, ct_tapes: Any, start: Any, width: int) -> list[Any]:
+        """The cotangents of a cell's outputs: for each row the sum over its readers."""
+        readers = self.bound.tables.readers[spec.cell.index]
+        return [
+            sum_over_readers(
+                ct_tapes[c], self.bound.tables.reader_rows[c], _wave.block(ptr, start, width + 1)
+            )
+            for c, ptr in zip(spec.outputs, readers, strict=True)
+            if ct_tapes[c] is not None
+        ]
+
+
+def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
+    """For each value, the sum of the cotangents that its readers wrote.
+
+    Args:
+        ct_tape: cotangents by read row.
+        reader_rows: read rows grouped by value.
+        pointers: `[n + 1]`, where the readers of each of `n` values begin in `reader_rows`.
+
+    Returns:
+        `[n, ...]`; zero for a value that nothing reads.
+    """
+    starts, ends = pointers[:-1], pointers[1:]
+
+    def term(k: Any) -> Any:
+        places = jnp.minimum(starts + k, reader_rows.shape[0] - 1)
+        rows = _wave.gather(ct_tape, _wave.gather(reader_rows, places))
+        mask = (starts + k < ends).reshape(starts.shape + (1,) * (rows.ndim - 1))
+        return jnp.where(mask, rows, jnp.zeros_like(rows))
+
+    most = jnp.max(ends - starts)
+    return lax.fori_loop(1, most, lambda k, total: total + term(k), term(0))
+
+
+def run_backward(
+    bound: Bound,
+    backward: Backward,
+    tapes: Sequence[Any],
+    residuals: Sequence[Sequence[Any]],
+    cotangents: Sequence[Any],
+    want: Want,
+) -> tuple[list[Any], list[Any]]:
+    """Runs the waves in reverse.
+
+    Args:
+        bound: the invocation, with the tables of its schedule.
+        backward: its differentiated cells.
+        tapes: value tapes of the forward pass.
+        residuals: residual tapes of the forward pass.
+        cotangents: of the differentiable results, `[lanes, ...]`, then of the collected ones.
+        want: what to return.
+
+    Returns:
+        Cotangents of outer values and of data arguments of the roots.
+    """
+    replay = _Replay(bound, backward, tapes, residuals)
+    ct_tapes = _initial_cotangents(bound, cotangents)
+    cut_tapes = [
+        [_wave.empty_tape(bound.layout.cell_rows[s.cell.index], a) for a in _cuts(backward, s)]
+        for s in bound.program.cells
+    ]
+    bodies = {
+        kind: _body(replay, spec, width)
+        for kind, spec, width in bound.waves_of
+        if backward.has_loop(spec)
+    }
+    ct_tapes, cut_tapes = _wave.run_waves(
+        bound.program, bound.layout, bound.tables, bodies, (ct_tapes, cut_tapes), backward=True
+    )
+    outer_cts = _outer_cotangents(replay, ct_tapes, cut_tapes, want)
+    return outer_cts, _root_cotangents(bound, ct_tapes, want)
+
+
+def _cuts(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
+    return backward.at(spec, backward.layout.widths[0]).cuts if backward.has_loop(spec) else ()
+
+
+def _initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
+    program, layout, tables = bound.program, bound.layout, bound.tables
+    tapes = [
+        _wave.empty_tape(rows, aval) if has_cotangent(aval) else None
+        for rows, aval in zip(layout.read_rows, program.classes, strict=True)
+    ]
+    starts = [result_start(program, tables, k) for k in range(len(program.result_classes))]
+    if layout.collect:
+        starts += [collect_start(program, tables, k) for k in range(len(program.result_classes))]
+    classes = program.result_classes * (2 if layout.collect else 1)
+    given = iter(cotangents)
+    for c, start in zip(classes, starts, strict=True):
+        if tapes[c] is not None:
+            tapes[c] = _wave.put(tapes[c], next(given), start)
+    return tapes
+
+
+def _body(replay: _Replay, spec: CellSpec, width: int) -> Any:
+    vjp = replay.backward.at(spec, width)
+    first_read = 3 + replay.bound.program.max_outputs
+    slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(replay.bound.program.classes[c])]
+
+    def run(wave: Any, state: Any) -> Any:
+        ct_tapes, cut_tapes = list(state[0]), list(state[1])
+        shift = wave[1] - width
+        start = wave[2] + shift
+        d_inputs, cuts = vjp.loop(
+            replay.values(spec, start, width),
+            replay.saved(spec, start, width),
+            replay.cotangents(spec, ct_tapes, start, width),
+        )
+        # The last block first: what falls in front of a block is overwritten by the one before it.
+        for (k, c), rows in reversed(list(zip(slots, d_inputs, strict=True))):
+            ct_tapes[c] = _wave.put(ct_tapes[c], rows, wave[first_read + k] + shift)
+        index = spec.cell.index
+        cut_tapes[index] = [
+            _wave.put(tape, rows, start) for tape, rows in zip(cut_tapes[index], cuts, strict=True)
+        ]
+        return ct_tapes, cut_tapes
+
+    return run
+
+
+def _root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[Any]:
+    program, tables = bound.program, bound.tables
+    found = []
+    for position in want.roots:
+        c = program.data_classes[position]
+        pointers = tables.root_readers[position]
+        found.append(sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers))
+    return found
+
+
+def _outer_cotangents(
+    replay: _Replay, ct_tapes: Sequence[Any], cut_tapes: Sequence[Sequence[Any]], want: Want
+) -> list[Any]:
+    totals = {
+        position: jnp.zeros(_total_shape(replay, position, lanes), replay.bound.outers[position].dtype)
+        for position, lanes in zip(want.outers, want.lanes, strict=True)
+    }
+    lanes = dict(zip(want.outers, want.lanes, strict=True))
+    for spec in replay.bound.program.cells:
+        mine = [p for p in spec.outers if p in totals]
+        if mine:
+            after = _After(replay, spec, ct_tapes, cut_tapes[spec.cell.index], lanes)
+            totals |= after.run({p: totals[p] for p in mine})
+    return [totals[p] for p in want.outers]
+
+
+def _total_shape(replay: _Replay, position: int, lanes: LanePattern | None) -> tuple[int, ...]:
+    shape = replay.bound.outers[position].shape
+    if lanes is None or replay.bound.patterns[position] is not None:
+        return shape
+    return (lanes[1], *shape)
+
+
+class _After:
+    """The contraction over all rows of a cell, in steps, after the loop."""
+
+    def __init__(
+        self,
+        replay: _Replay,
+        spec: CellSpec,
+        ct_tapes: Sequence[Any],
+        cut_tapes: Sequence[Any],
+        lanes: dict[int, LanePattern | None],
+    ) -> None:
+        self.replay, self.spec, self.ct_tapes, self.cut_tapes = replay, spec, ct_tapes, cut_tapes
+        patterns = replay.bound.patterns
+        self.lanes = {p: patterns[p] or lanes[p] for p in spec.outers if p in lanes}
+        self.own_rows = any(
+            lane is not None and patterns[p] is None for p, lane in self.lanes.items()
+        )
+        rows = replay.bound.layout.cell_rows[spec.cell.index]
+        self.width = min(rows, _AFTER_ROWS, self._affordable())
+        self.vjp = replay.backward.at(spec, self.width, self.own_rows)
+
+    def _affordable(self) -> int:
+        """Rows for which outer values with a row axis fit in memory."""
+        by_row = self.replay.backward.by_row(self.spec, self.own_rows)
+        size = sum(
+            self.replay.bound.outers[p].nbytes
+            for p, own in zip(self.spec.outers, by_row, strict=True)
+            if own
+        )
+        return max(1, _AFTER_BYTES // max(size, 1))
+
+    def run(self, totals: dict[int, Any]) -> dict[int, Any]:
+        bound = self.replay.bound
+        count = cell_count(bound.program, bound.tables, self.spec.cell.index)
+
+        def step(carry: Any) -> Any:
+            done, current = carry
+            return done + self.width, self._step(done, count, current)
+
+        return lax.while_loop(lambda c: c[0] < count, step, (jnp.zeros_like(count), totals))[1]
+
+    def _step(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
+        """Adds the contribution of the rows from `done`; the last step repeats some, masked."""
+        bound, spec, width = self.replay.bound, self.spec, self.width
+        pad, rows = bound.layout.pad, bound.layout.cell_rows[spec.cell.index]
+        start = jnp.minimum(pad + done, rows - width)
+        numbers = start + jnp.arange(width) - pad
+        valid = (numbers >= done) & (numbers < count)
+
+        def held(x: Any) -> Any:
+            return masked_block(x, valid, carries=False)
+
+        values = self.replay.values(spec, start, width, self.own_rows)
+        by_row = self.replay.backward.by_row(spec, self.own_rows)
+        fixed = [not own for own in by_row] + [False] * (len(values) - len(by_row))
+        values = [x if keep else held(x) for x, keep in zip(values, fixed, strict=True)]
+        saved = [held(x) for x in self._saved(start, width, values)]
+        cts = self._cotangents(start, width, valid)
+        cuts = self._cuts(values, saved, cts, start, width, valid)
+        return self._add(values, saved, cts, cuts, totals, start, width)
+
+    def _saved(self, start: Any, width: int, values: list[Any]) -> list[Any]:
+        if self.own_rows:
+            return self.vjp.forward(values)[1]
+        return self.replay.saved(self.spec, start, width)
+
+    def _cotangents(self, start: Any, width: int, valid: Any) -> list[Any]:
+        if self.vjp.has_loop and not self.own_rows and not self._reads_cotangents():
+            shapes = [
+                (width, *self.replay.bound.program.classes[c].shape) for c in self._carrying()
+            ]
+            dtypes = [self.replay.bound.program.classes[c].dtype for c in self._carrying()]
+            return [jnp.zeros(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+        cts = self.replay.cotangents(self.spec, self.ct_tapes, start, width)
+        return [masked_block(x, valid, carries=True) for x in cts]
+
+    def _carrying(self) -> list[int]:
+        classes = self.replay.bound.program.classes
+        return [c for c in self.spec.outputs if has_cotangent(classes[c])]
+
+    def _reads_cotangents(self) -> bool:
+        return self.vjp.after_reads_cotangents
+
+    def _cuts(
+        self, values: Any, saved: Any, cts: Any, start: Any, width: int, valid: Any
+    ) -> list[Any]:
+        if not self.vjp.has_loop:
+            return []
+        if self.own_rows:
+            return self.vjp.loop(values, saved, cts)[1]
+        return [
+            masked_block(_wave.block(tape, start, width), valid, carries)
+            for tape, carries in zip(self.cut_tapes, self.vjp.cut_carries, strict=True)
+        ]
+
+    def _add(
+        self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any, width: int
+    ) -> dict[int, Any]:
+        spec, patterns = self.spec, self.replay.bound.patterns
+        by_row = self.replay.backward.by_row(spec, self.own_rows)
+        positions = [spec.outers[k] for k in self.vjp.operands.wrt_outers]
+        rows = {p for p, own in zip(spec.outers, by_row, strict=True) if own}
+        shapes = {p: totals[p].shape[1:] if self.lanes[p] else totals[p].shape for p in positions}
+        given = [
+            jnp.zeros((width, *shapes[p]), totals[p].dtype) if p in rows else totals[p]
+            for p in positions
+        ]
+        summed = self.vjp.after(values, saved, cts, cuts, given)
+        lanes = _wave.cell_lanes(spec, self.replay.bound.tables, start, width)
+        return {
+            p: self._by_lane(totals[p], x, lanes, self.lanes[p]) if p in rows else x
+            for p, x in zip(positions, summed, strict=True)
+        }
+
+    @staticmethod
+    def _by_lane(total: Any, rows: Any, lanes: Any, pattern: LanePattern | None) -> Any:
+        if pattern is None:
+            return total + rows.sum(0)
+        stride, size = pattern
+        return total.at[(lanes // stride) % size].add(rows)

@@ -1,0 +1,445 @@
+"""The backward pass of one cell, cut in two.
+
+The cell is batched with its outer values unbatched, and differentiated as a whole; so the
+cotangent of a weight is already one contraction over the rows. Its backward jaxpr is then cut by
+dead-code elimination:
+
+    loop   what the cotangents of the tape inputs need: runs wave by wave, in reverse
+    after  what only the cotangents of the outer values need: runs once, over the whole tape
+
+What `loop` computes and `after` needs is the *cut*: it is written to a tape of its own. For a
+Tree-LSTM the cut is the cotangent of the pre-activations, and `after` is one large matrix product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+
+from jaxrec import _compat
+
+_INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
+
+Policy = Callable[..., bool] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """The operands of a batched cell, flat, and which of them cotangents are asked for.
+
+    Attributes:
+        avals: types at one width: outer values, control scalars, tape inputs.
+        outers: how many of them are outer values.
+        wrt_outers: positions of the outer values to differentiate.
+        wrt_inputs: positions of the tape inputs to differentiate.
+        carries: for each output of the cell, whether it has a cotangent.
+    """
+
+    avals: tuple[Any, ...]
+    outers: int
+    wrt_outers: tuple[int, ...]
+    wrt_inputs: tuple[int, ...]
+    carries: tuple[bool, ...]
+
+    @property
+    def wrt(self) -> tuple[int, ...]:
+        """All differentiated positions."""
+        return self.wrt_outers + self.wrt_inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Traced:
+    """The forward and the backward jaxpr of a cell at one width, nested calls inlined.
+
+    Attributes:
+        forward: operands to outputs and the leaves of the vjp function.
+        backward: leaves and output cotangents to operand cotangents.
+        outputs: number of outputs of the cell.
+    """
+
+    forward: ClosedJaxpr
+    backward: ClosedJaxpr
+    outputs: int
+
+
+def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) -> _Traced:
+    trees: list[Any] = []
+    counts: list[int] = []
+
+    def forward(*values: Any) -> list[Any]:
+        def of_wrt(*changed: Any) -> list[Any]:
+            full = list(values)
+            for position, value in zip(operands.wrt, changed, strict=True):
+                full[position] = value
+            outs = fun(*full)
+            return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
+
+        outs = fun(*values)
+        kept = jax.checkpoint(of_wrt, policy=policy or jax.checkpoint_policies.dots_saveable)
+        _, vjp = jax.vjp(kept, *(values[p] for p in operands.wrt))
+        leaves, tree = jax.tree.flatten(vjp)
+        trees.append(tree)
+        counts.append(len(outs))
+        return [*outs, *leaves]
+
+    traced_forward = _inline(jax.make_jaxpr(forward)(*operands.avals))
+    outputs = counts[-1]
+    types = traced_forward.out_avals
+    cotangents = [a for a, c in zip(types[:outputs], operands.carries, strict=True) if c]
+
+    def backward(leaves: list[Any], cts: list[Any]) -> Any:
+        return list(jax.tree.unflatten(trees[-1], leaves)(list(cts)))
+
+    leaves = [_shape(a) for a in types[outputs:]]
+    traced = jax.make_jaxpr(backward)(leaves, [_shape(a) for a in cotangents])
+    return _Traced(traced_forward, _inline(traced), outputs)
+
+
+def _shape(aval: Any) -> Any:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _inline(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same function without nested calls, so that it can be cut anywhere."""
+
+    def run(*args: Any) -> list[Any]:
+        return _run_inlined(closed.jaxpr, closed.consts, args)
+
+    return jax.make_jaxpr(run)(*(_shape(v.aval) for v in closed.jaxpr.invars))
+
+
+def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if _compat.is_literal(atom) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        values = [read(a) for a in eqn.invars]
+        if eqn.primitive.name in _INLINED:
+            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+            closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+            outs = _run_inlined(closed.jaxpr, closed.consts, values)
+        else:
+            outs = _compat.bind_equation(eqn, values)
+        env.update(zip(eqn.outvars, outs, strict=True))
+    return [read(a) for a in jaxpr.outvars]
+
+
+Source = tuple[str, int]
+"""Where a leaf of the vjp comes from: ("operand", k), ("saved", k) or ("fixed", k)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CellVjp:
+    """The backward pass of a cell at one width; see the head of this file.
+
+    Attributes:
+        width: rows of a wave.
+        operands: what the cell takes.
+        saved: types of one row of the residuals that the forward pass keeps.
+        cuts: types of one row of what `loop` hands to `after`.
+        cut_carries: for each of `cuts`, whether it is linear in the cotangents.
+        has_loop: whether any tape input has a cotangent.
+    """
+
+    width: int
+    operands: Operands
+    saved: tuple[ShapedArray, ...]
+    cuts: tuple[ShapedArray, ...]
+    cut_carries: tuple[bool, ...]
+    has_loop: bool
+    _traced: _Traced
+    _sources: tuple[Source, ...]
+    _saved_axes: tuple[int, ...]
+    _cut_axes: tuple[int, ...]
+    _cut_vars: tuple[Var, ...]
+    _loop: tuple[JaxprEqn, ...]
+    _after: tuple[JaxprEqn, ...]
+
+    @property
+    def after_reads_cotangents(self) -> bool:
+        """Whether `after` reads cotangents of the outputs, not only the cut."""
+        cts = set(self._traced.backward.jaxpr.invars[len(self._sources) :])
+        read = {a for eqn in self._after for a in eqn.invars if isinstance(a, Var)}
+        outs = set(self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)])
+        return bool(cts & (read | outs))
+
+    def forward(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Runs the cell: its outputs, and the residuals with the row axis in front."""
+        outs = jax.core.eval_jaxpr(
+            self._traced.forward.jaxpr, self._traced.forward.consts, *values
+        )
+        kept = [
+            outs[self._traced.outputs + k]
+            for k, (kind, _) in enumerate(self._sources)
+            if kind == "saved"
+        ]
+        rows = [jnp.moveaxis(x, axis, 0) for x, axis in zip(kept, self._saved_axes, strict=True)]
+        return outs[: self._traced.outputs], rows
+
+    def loop(
+        self, values: Sequence[Any], saved: Sequence[Any], cts: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Cotangents of the tape inputs, and the cut, with the row axis in front."""
+        env = self._environment(values, saved, cts)
+        _run(self._loop, env)
+        outs = self._traced.backward.jaxpr.outvars[len(self.operands.wrt_outers) :]
+        cuts = [env[v] for v in self._cut_vars]
+        rows = [jnp.moveaxis(x, axis, 0) for x, axis in zip(cuts, self._cut_axes, strict=True)]
+        return [_value(env, a) for a in outs], rows
+
+    def after(
+        self,
+        values: Sequence[Any],
+        saved: Sequence[Any],
+        cts: Sequence[Any],
+        cuts: Sequence[Any],
+        totals: Sequence[Any],
+    ) -> list[Any]:
+        """Adds the cotangents of the outer values, from these rows, to `totals`.
+
+        An outer value with a row axis has a row of `totals` for each row.
+        """
+        env = self._environment(values, saved, cts)
+        for var, rows, axis in zip(self._cut_vars, cuts, self._cut_axes, strict=True):
+            env[var] = jnp.moveaxis(rows, 0, axis)
+        outs = self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)]
+        scatters = {
+            eqn.outvars[0]: eqn for eqn in self._after if _adds_to_zeros(eqn, self._after)
+        }
+        direct = [v for v in outs if v in scatters and sum(v is w for w in outs) == 1]
+        direct = [v for v in direct if not _is_read(v, self._after)]
+        _run([e for e in self._after if e.outvars[0] not in direct], env)
+        return [
+            _scatter_into(scatters[v], env, total) if v in direct else total + _value(env, v)
+            for v, total in zip(outs, totals, strict=True)
+        ]
+
+    def _environment(
+        self, values: Sequence[Any], saved: Sequence[Any], cts: Sequence[Any]
+    ) -> dict[Any, Any]:
+        jaxpr, consts = self._traced.backward.jaxpr, self._traced.backward.consts
+        env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+        held = iter(
+            jnp.moveaxis(rows, 0, axis) for rows, axis in zip(saved, self._saved_axes, strict=True)
+        )
+        fixed = self._fixed(values)
+        leaves = []
+        for k, (kind, position) in enumerate(self._sources):
+            leaves.append({"operand": lambda p=position: values[p], "saved": lambda: next(held),
+                           "fixed": lambda k=k: fixed[k]}[kind]())  # fmt: skip
+        env.update(zip(jaxpr.invars, [*leaves, *cts], strict=True))
+        return env
+
+    def _fixed(self, values: Sequence[Any]) -> dict[int, Any]:
+        """Leaves without rows, which depend on outer values alone: computed again."""
+        wanted = [k for k, (kind, _) in enumerate(self._sources) if kind == "fixed"]
+        if not wanted:
+            return {}
+        forward = self._traced.forward
+        outvars = [forward.jaxpr.outvars[self._traced.outputs + k] for k in wanted]
+        env: dict[Any, Any] = dict(zip(forward.jaxpr.constvars, forward.consts, strict=True))
+        env.update(zip(forward.jaxpr.invars, values, strict=True))
+        _run(_needed(forward.jaxpr.eqns, outvars), env)
+        return {k: _value(env, v) for k, v in zip(wanted, outvars, strict=True)}
+
+
+def cell_vjp(
+    fun_at: Callable[[int], Callable[..., list[Any]]],
+    operands_at: Callable[[int], Operands],
+    width: int,
+    policy: Policy = None,
+) -> CellVjp:
+    """Differentiates a cell at one width and cuts its backward pass.
+
+    Args:
+        fun_at: the batched cell at a width, a function of its flat operands.
+        operands_at: its operands at a width.
+        width: number of rows.
+        policy: which intermediate results to keep, as for `jax.checkpoint`.
+    """
+    operands = operands_at(width)
+    traced = _trace(fun_at(width), operands, policy)
+    wider = _trace(fun_at(width + 1), operands_at(width + 1), policy)
+    sources, saved_axes = _leaf_sources(traced, wider)
+    cut = _Cut(traced, wider, operands, sources)
+    saved_vars = [
+        v for v, (kind, _) in zip(_leaf_vars(traced.forward, traced), sources, strict=True)
+        if kind == "saved"
+    ]  # fmt: skip
+    return CellVjp(
+        width=width,
+        operands=operands,
+        saved=tuple(_row_aval(v, a) for v, a in zip(saved_vars, saved_axes, strict=True)),
+        cuts=tuple(_row_aval(v, a) for v, a in zip(cut.vars, cut.axes, strict=True)),
+        cut_carries=tuple(v in cut.carrying for v in cut.vars),
+        has_loop=bool(operands.wrt_inputs),
+        _traced=traced,
+        _sources=tuple(sources),
+        _saved_axes=tuple(saved_axes),
+        _cut_axes=tuple(cut.axes),
+        _cut_vars=tuple(cut.vars),
+        _loop=tuple(cut.loop),
+        _after=tuple(cut.after),
+    )
+
+
+def _leaf_vars(forward: ClosedJaxpr, traced: _Traced) -> list[Any]:
+    return list(forward.jaxpr.outvars[traced.outputs :])
+
+
+def _leaf_sources(traced: _Traced, wider: _Traced) -> tuple[list[Source], list[int]]:
+    operands = {v: k for k, v in enumerate(traced.forward.jaxpr.invars)}
+    sources: list[Source] = []
+    axes: list[int] = []
+    pairs = zip(
+        _leaf_vars(traced.forward, traced), _leaf_vars(wider.forward, wider), strict=True
+    )
+    for k, (var, wide) in enumerate(pairs):
+        axis = _row_axis(var.aval, wide.aval)
+        if isinstance(var, Var) and var in operands:
+            sources.append(("operand", operands[var]))
+        elif axis is None:
+            sources.append(("fixed", k))
+        else:
+            sources.append(("saved", len(axes)))
+            axes.append(axis)
+    return sources, axes
+
+
+def _row_axis(narrow: Any, wide: Any) -> int | None:
+    """The axis that grows with the number of rows."""
+    axes = [k for k, (a, b) in enumerate(zip(narrow.shape, wide.shape, strict=True)) if a != b]
+    assert len(axes) <= 1, f"two row axes: {narrow.shape} and {wide.shape}"
+    return axes[0] if axes else None
+
+
+def _row_aval(var: Any, axis: int) -> ShapedArray:
+    shape = [n for k, n in enumerate(var.aval.shape) if k != axis]
+    return ShapedArray(tuple(shape), var.aval.dtype)
+
+
+class _Cut:
+    """Divides the backward equations between `loop` and `after`."""
+
+    def __init__(
+        self, traced: _Traced, wider: _Traced, operands: Operands, sources: Sequence[Source]
+    ) -> None:
+        jaxpr = traced.backward.jaxpr
+        split = len(operands.wrt_outers)
+        outer_outs, input_outs = jaxpr.outvars[:split], jaxpr.outvars[split:]
+        fixed = {
+            v
+            for v, (kind, k) in zip(jaxpr.invars, sources, strict=False)
+            if kind == "fixed" or (kind == "operand" and k < operands.outers
+                                   and not _has_rows(traced, wider, k))
+        }  # fmt: skip
+        self.loop = _needed(jaxpr.eqns, input_outs)
+        in_loop = set(map(id, self.loop))
+        still = _fixed_equations(jaxpr.eqns, {*fixed, *jaxpr.constvars})
+        needed = _needed(jaxpr.eqns, outer_outs, stop=in_loop - still)
+        self.after = [e for e in needed if id(e) not in in_loop or id(e) in still]
+        from_loop = {v for e in self.loop if id(e) not in still for v in e.outvars}
+        wanted = [a for e in self.after for a in e.invars] + list(outer_outs)
+        wanted = [v for v in wanted if isinstance(v, Var) and v in from_loop]
+        self.vars = list(dict.fromkeys(wanted))
+        position = {v: (i, j) for i, e in enumerate(jaxpr.eqns) for j, v in enumerate(e.outvars)}
+        wide_eqns = wider.backward.jaxpr.eqns
+        self.axes: list[int] = []
+        for v in self.vars:
+            i, j = position[v]
+            axis = _row_axis(v.aval, wide_eqns[i].outvars[j].aval)
+            assert axis is not None, f"a cotangent without rows: {v.aval}"
+            self.axes.append(axis)
+        self.carrying = _reachable(jaxpr.eqns, set(jaxpr.invars[len(sources) :]))
+
+
+def _has_rows(traced: _Traced, wider: _Traced, operand: int) -> bool:
+    a, b = traced.forward.jaxpr.invars[operand], wider.forward.jaxpr.invars[operand]
+    return _row_axis(a.aval, b.aval) is not None
+
+
+def _needed(
+    eqns: Sequence[JaxprEqn], outs: Sequence[Any], stop: set[int] | None = None
+) -> list[JaxprEqn]:
+    """The equations that `outs` depend on, not looking behind the equations in `stop`."""
+    wanted = {v for v in outs if isinstance(v, Var)}
+    kept = []
+    for eqn in reversed(eqns):
+        if wanted.intersection(eqn.outvars):
+            kept.append(eqn)
+            if stop is None or id(eqn) not in stop:
+                wanted.update(a for a in eqn.invars if isinstance(a, Var))
+    return kept[::-1]
+
+
+def _fixed_equations(eqns: Sequence[JaxprEqn], fixed: set[Any]) -> set[int]:
+    """Equations that depend on no row: cheap to repeat, and without a row axis to store."""
+    known, found = set(fixed), set()
+    for eqn in eqns:
+        if all(a in known for a in eqn.invars if isinstance(a, Var)):
+            known.update(eqn.outvars)
+            found.add(id(eqn))
+    return found
+
+
+def _reachable(eqns: Sequence[JaxprEqn], start: set[Any]) -> set[Any]:
+    found = set(start)
+    for eqn in eqns:
+        if any(a in found for a in eqn.invars if isinstance(a, Var)):
+            found.update(eqn.outvars)
+    return found
+
+
+def _run(eqns: Sequence[JaxprEqn], env: dict[Any, Any]) -> None:
+    for eqn in eqns:
+        outs = _compat.bind_equation(eqn, [_value(env, a) for a in eqn.invars])
+        env.update(zip(eqn.outvars, outs, strict=True))
+
+
+def _value(env: dict[Any, Any], atom: Any) -> Any:
+    return atom.val if _compat.is_literal(atom) else env[atom]
+
+
+def _is_read(var: Any, eqns: Sequence[JaxprEqn]) -> bool:
+    return any(var is a for eqn in eqns for a in eqn.invars)
+
+
+def _adds_to_zeros(eqn: JaxprEqn, eqns: Sequence[JaxprEqn]) -> bool:
+    """Whether an equation scatter-adds into zeros: the cotangent of a look-up in a table."""
+    if eqn.primitive.name not in {"scatter-add", "scatter_add"}:
+        return False
+    target = eqn.invars[0]
+    makers = [e for e in eqns if any(target is v for v in e.outvars)]
+    return bool(makers) and makers[0].primitive.name == "broadcast_in_dim" and _is_zero(
+        makers[0].invars[0]
+    )
+
+
+def _is_zero(atom: Any) -> bool:
+    return _compat.is_literal(atom) and bool(np.all(np.asarray(atom.val) == 0))
+
+
+def _scatter_into(eqn: JaxprEqn, env: dict[Any, Any], total: Any) -> Any:
+    """Runs a scatter-add on the running total instead of on zeros."""
+    values = [total, *(_value(env, a) for a in eqn.invars[1:])]
+    return _compat.bind_equation(eqn, values)[0]
+
+
+def masked_block(rows: Any, valid: Any, carries: bool) -> Any:
+    """Makes rows that no wave wrote harmless: zero if cotangents, else like the first valid row."""
+    mask = valid.reshape(valid.shape + (1,) * (rows.ndim - 1))
+    if carries:
+        return jnp.where(mask, rows, jnp.zeros_like(rows))
+    first = lax.dynamic_index_in_dim(rows, jnp.argmax(valid), keepdims=True)
+    return jnp.where(mask, rows, first)
