@@ -52,7 +52,7 @@ class Expander {
     const size_t num_control = roots_.size();
     for (int64_t lane = options_.lanes - 1; lane >= 0; --lane) {
       Call* call = new_call(worker.arena,
-                            {&segment, Call::kRoot, 0, program_.entry, static_cast<int32_t>(lane), 1}, num_control);
+                            {segment.number, Call::kRoot, 0, program_.entry, static_cast<int32_t>(lane), 1}, num_control);
       for (size_t i = 0; i < num_control; ++i)
         call->control()[i] = load_element(roots_[i].data, roots_[i].dtype, lane);
       tasks_.push(call);
@@ -109,26 +109,22 @@ class Expander {
 
   // A segment, then those stolen from it, the last stolen first, each with its own stolen ones.
   void order_segments() {
-    std::vector<Segment*> stolen;
+    std::vector<std::vector<Segment*>> stolen(out_.shared.segments);  // by origin
     for (const auto& worker : out_.workers)
       for (const auto& segment : worker->segments)
-        if (segment->origin != nullptr) stolen.push_back(segment.get());
-    const auto before = [](const Segment* a, const Segment* b) {
-      return a->origin != b->origin ? std::less<>()(a->origin, b->origin) : a->steal < b->steal;
-    };
-    std::sort(stolen.begin(), stolen.end(), before);
+        if (segment->origin >= 0) stolen[segment->origin].push_back(segment.get());
+    out_.bases.resize(stolen.size());
     std::vector<Segment*> stack = {out_.workers[0]->segments[0].get()};
     int32_t base = 0;
     while (!stack.empty()) {
       Segment* segment = stack.back();
       stack.pop_back();
-      segment->base = base;
+      out_.bases[segment->number] = base;
       base += static_cast<int32_t>(segment->calls.size());
       out_.segments.push_back(segment);
-      auto at = std::lower_bound(stolen.begin(), stolen.end(), segment, [](const Segment* s, const Segment* origin) {
-        return std::less<>()(s->origin, origin);
-      });
-      for (; at != stolen.end() && (*at)->origin == segment; ++at) stack.push_back(*at);
+      std::vector<Segment*>& next = stolen[segment->number];
+      std::sort(next.begin(), next.end(), [](const Segment* a, const Segment* b) { return a->steal < b->steal; });
+      stack.insert(stack.end(), next.begin(), next.end());
     }
   }
 
@@ -143,8 +139,9 @@ class Expander {
 // From the root to `call`, of an expansion by one worker.
 std::vector<PathStep> path_to(const Worker& worker, const Call* call) {
   std::vector<PathStep> path;
+  path.reserve(call->depth);
+  const Segment& segment = *worker.segments[0];
   while (call->parent != Call::kRoot) {
-    const Segment& segment = *call->segment;
     const Outline& caller = worker.table.outlines[segment.outlines[call->parent]];
     path.push_back({call->callee, worker.table.calls[caller.calls + call->ordinal].site});
     call = segment.calls[call->parent];

@@ -25,6 +25,7 @@ struct Expansion {
   Shared shared;
   std::vector<std::unique_ptr<Worker>> workers;  // own the calls and segments
   std::vector<Segment*> segments;
+  std::vector<int32_t> bases;  // by a segment's number: the number of its first frame
   int64_t num_calls = 0;
   int32_t depth = 0;
 };

@@ -67,7 +67,7 @@ Status number_frames(const Program& program, Expansion& expansion, FrameTable& f
       frames.parents[i] = -1;
       frames.roots.push_back(i);
     } else {
-      const int32_t parent = call.segment->base + call.parent;
+      const int32_t parent = expansion.bases[call.segment] + call.parent;
       frames.parents[i] = parent;
       frames.children[frames.starts[parent].child + call.ordinal] = i;
     }

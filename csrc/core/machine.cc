@@ -48,7 +48,7 @@ bool Machine::run(const Call& call, Segment& segment) {
 
 bool Machine::load(const Instr& in, const Call& call) {
   const Outer& outer = outers_[in.a];
-  const int32_t* operands = &program_.pool[in.b];
+  const int32_t* operands = program_.pool.data() + in.b;
   int64_t offset = 0;
   for (size_t axis = 0; axis < outer.dims.size(); ++axis) {
     const Word index = registers_[operands[axis]];
@@ -75,7 +75,7 @@ void Machine::make_call(const Instr& in, const Call& caller, Segment& segment) {
   const size_t num_control = program_.functions[in.a].control.size();
   const int32_t frame = static_cast<int32_t>(segment.calls.size());
   const int32_t ordinal = static_cast<int32_t>(made_.size());
-  Call* call = new_call(arena_, {&segment, frame, ordinal, in.a, caller.lane, caller.depth + 1}, num_control);
+  Call* call = new_call(arena_, {segment.number, frame, ordinal, in.a, caller.lane, caller.depth + 1}, num_control);
   for (size_t i = 0; i < num_control; ++i) call->control()[i] = registers_[program_.pool[in.c + i]];
   made_.push_back(call);
 }

@@ -34,34 +34,37 @@ class Builder {
  private:
   void call(const Instr& in) {
     const Function& callee = program_.functions[in.a];
-    const int32_t* operands = &program_.pool[in.c] + callee.control.size();
+    const int32_t* operands = program_.pool.data() + in.c + callee.control.size();
     const int32_t number = outline_.num_calls++;
     table_.events.push_back(~number);
-    table_.calls.push_back({in.a, in.b, read(operands, callee.data.size())});
+    const int32_t num_args = static_cast<int32_t>(callee.data.size());
+    table_.calls.push_back({in.a, in.b, read(operands, num_args), num_args});
     operands += callee.data.size();
     for (size_t i = 0; i < callee.results.size(); ++i) slots_[operands[i]] = {number, static_cast<int32_t>(i)};
   }
 
   void fire(const Instr& in) {
     const Cell& cell = program_.cells[in.a];
-    const int32_t* operands = &program_.pool[in.c] + cell.exports.size();
+    const int32_t* operands = program_.pool.data() + in.c + cell.exports.size();
     table_.events.push_back(outline_.num_firings++);
-    table_.firings.push_back({in.a, read(operands, cell.inputs.size())});
-    operands += cell.inputs.size();
-    for (size_t i = 0; i < cell.outputs.size(); ++i)
-      slots_[operands[i]] = {Ref::kOwnOutput, outline_.num_outputs++};
-    outline_.num_inputs += static_cast<int32_t>(cell.inputs.size());
+    const int32_t num_inputs = static_cast<int32_t>(cell.inputs.size());
+    const int32_t num_outputs = static_cast<int32_t>(cell.outputs.size());
+    table_.firings.push_back({in.a, read(operands, num_inputs), num_inputs, num_outputs});
+    operands += num_inputs;
+    for (int32_t i = 0; i < num_outputs; ++i) slots_[operands[i]] = {Ref::kOwnOutput, outline_.num_outputs++};
+    outline_.num_inputs += num_inputs;
   }
 
   int32_t finish(const Instr& in) {
-    outline_.results = read(&program_.pool[in.c], function_.results.size());
+    outline_.num_results = static_cast<int32_t>(function_.results.size());
+    outline_.results = read(program_.pool.data() + in.c, outline_.num_results);
     table_.outlines.push_back(outline_);
     return static_cast<int32_t>(table_.outlines.size()) - 1;
   }
 
-  int32_t read(const int32_t* slots, size_t n) {
+  int32_t read(const int32_t* slots, int32_t n) {
     const int32_t begin = static_cast<int32_t>(table_.refs.size());
-    for (size_t i = 0; i < n; ++i) table_.refs.push_back(slots_[slots[i]]);
+    for (int32_t i = 0; i < n; ++i) table_.refs.push_back(slots_[slots[i]]);
     return begin;
   }
 

@@ -21,15 +21,17 @@ struct Ref {
   int32_t index;
 };
 
+/// References stand in OutlineTable::refs. The counts repeat the program's, to be near at hand.
 struct OutlineCall {
   int32_t callee;
   int32_t site;
-  int32_t args;  // first data argument in OutlineTable::refs
+  int32_t args, num_args;
 };
 
 struct OutlineFiring {
   int32_t cell;
-  int32_t inputs;  // first input in OutlineTable::refs
+  int32_t inputs, num_inputs;
+  int32_t num_outputs;
 };
 
 struct Outline {
@@ -37,7 +39,7 @@ struct Outline {
   int32_t calls = 0, num_calls = 0;      // in OutlineTable::calls
   int32_t firings = 0, num_firings = 0;  // in OutlineTable::firings
   int32_t events = 0;                    // in OutlineTable::events, one per call and firing
-  int32_t results = 0;                   // in OutlineTable::refs
+  int32_t results = 0, num_results = 0;  // in OutlineTable::refs
   int32_t num_inputs = 0, num_outputs = 0;  // of all its firings
 
   int32_t num_events() const { return num_calls + num_firings; }

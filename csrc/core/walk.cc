@@ -38,11 +38,17 @@ class Walker {
 
   // The stack is on the heap: depth is bounded by memory.
   void tree(int32_t root) {
-    stack_.push_back(enter(root));
-    while (!stack_.empty()) {
-      const int32_t child = advance(stack_.back());
-      if (child < 0) stack_.pop_back();
-      else stack_.push_back(enter(child));
+    Activation at = enter(root);
+    for (;;) {
+      if (const int32_t child = advance(at); child >= 0) {
+        stack_.push_back(at);
+        at = enter(child);
+      } else if (!stack_.empty()) {
+        at = stack_.back();
+        stack_.pop_back();
+      } else {
+        return;
+      }
     }
   }
 
@@ -60,40 +66,38 @@ class Walker {
       if (event < 0) return call(at.frame, outline, ~event);
       fire(at, table_.firings[outline.firings + event]);
     }
-    const size_t num_results = program_.functions[outline.function].results.size();
-    resolve(at.frame, outline.results, num_results, out_.results.data() + frames_.starts[at.frame].result);
+    ValueId* results = out_.results.data() + frames_.starts[at.frame].result;
+    resolve(at.frame, outline.results, outline.num_results, results);
     return -1;
   }
 
   int32_t call(int32_t frame, const Outline& outline, int32_t ordinal) {
     const OutlineCall& call = table_.calls[outline.calls + ordinal];
     const int32_t child = frames_.children[frames_.starts[frame].child + ordinal];
-    const size_t num_args = program_.functions[call.callee].data.size();
-    resolve(frame, call.args, num_args, args_.data() + frames_.starts[child].arg);
+    resolve(frame, call.args, call.num_args, args_.data() + frames_.starts[child].arg);
     return child;
   }
 
   void fire(Activation& at, const OutlineFiring& firing) {
-    const Cell& cell = program_.cells[firing.cell];
     ValueId* inputs = out_.inputs.data() + at.input;
-    resolve(at.frame, firing.inputs, cell.inputs.size(), inputs);
+    resolve(at.frame, firing.inputs, firing.num_inputs, inputs);
     int32_t height = 0;
-    for (size_t i = 0; i < cell.inputs.size(); ++i)
+    for (int32_t i = 0; i < firing.num_inputs; ++i)
       if (inputs[i] >= 0) height = std::max(height, ready_[inputs[i]]);
     out_.firings[at.firing] = {firing.cell, at.frame, at.input, at.output};
     out_.heights[at.firing++] = height;
-    std::fill_n(ready_.data() + at.output, cell.outputs.size(), height + 1);
-    at.input += static_cast<int32_t>(cell.inputs.size());
-    at.output += static_cast<int32_t>(cell.outputs.size());
+    for (int32_t i = 0; i < firing.num_outputs; ++i) ready_[at.output + i] = height + 1;
+    at.input += firing.num_inputs;
+    at.output += firing.num_outputs;
   }
 
-  void resolve(int32_t frame, int32_t refs, size_t n, ValueId* out) const {
+  void resolve(int32_t frame, int32_t refs, int32_t n, ValueId* out) const {
     const FrameStart& start = frames_.starts[frame];
-    for (size_t i = 0; i < n; ++i) {
-      const Ref& ref = table_.refs[refs + i];
-      if (ref.source == Ref::kOwnOutput) out[i] = start.output + ref.index;
-      else if (ref.source == Ref::kOwnArg) out[i] = args_[start.arg + ref.index];
-      else out[i] = out_.results[frames_.starts[frames_.children[start.child + ref.source]].result + ref.index];
+    const int32_t* children = frames_.children.data() + start.child;
+    for (const Ref *ref = table_.refs.data() + refs, *end = ref + n; ref != end; ++ref) {
+      if (ref->source >= 0) *out++ = out_.results[frames_.starts[children[ref->source]].result + ref->index];
+      else if (ref->source == Ref::kOwnOutput) *out++ = start.output + ref->index;
+      else *out++ = args_[start.arg + ref->index];
     }
   }
 

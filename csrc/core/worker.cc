@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kBatch = 1024;  // calls counted privately before they are added to the shared count
 constexpr int64_t kFirstRing = 64;
+constexpr size_t kFirstFrames = 256;
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 }  // namespace
@@ -22,7 +23,10 @@ Worker::Worker(int32_t number, const Program& program, const std::vector<Outer>&
 
 Segment& Worker::new_segment() {
   segments.push_back(std::make_unique<Segment>());
+  segments.back()->number = shared_.segments.fetch_add(1, std::memory_order_relaxed);
   segments.back()->worker = number;
+  segments.back()->calls.reserve(kFirstFrames);
+  segments.back()->outlines.reserve(kFirstFrames);
   return *segments.back();
 }
 

@@ -22,6 +22,7 @@ struct Limits {
 struct Shared {
   Limits limits;
   std::atomic<int64_t> calls{0};    // made by all, counted in batches
+  std::atomic<int32_t> segments{0};
   std::atomic<int32_t> active{0};   // workers that may still push tasks
   std::atomic<bool> stop{false};    // a fault: leave everything
 };

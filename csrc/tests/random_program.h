@@ -1,0 +1,129 @@
+// Random programs that end: every call passes a smaller number on.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "tests/assembler.h"
+
+namespace jaxrec {
+
+class RandomProgram {
+ public:
+  explicit RandomProgram(uint32_t seed) : random_(seed) {}
+
+  Job job() {
+    spec_.outers = {{kInt, 1}};
+    spec_.classes = pick(1, 3);
+    for (int64_t n = pick(1, 4); n > 0; --n) spec_.cells.push_back({classes(0, 3), classes(1, 2), exports()});
+    // One source cell a class, so that a value of any class can always be made.
+    for (int64_t c = 0; c < spec_.classes; ++c) spec_.cells.push_back({{}, {c}, {kInt}});
+    spec_.functions.resize(pick(1, 3));
+    for (FunctionSpec& function : spec_.functions) {
+      function.control = {kInt};
+      function.data = classes(0, 2);
+      function.results = classes(1, 2);
+    }
+    for (FunctionSpec& function : spec_.functions) body(function);
+    Job out;
+    out.words = spec_.encode();
+    out.outers = {std::vector<int32_t>(16)};
+    for (int32_t& item : out.outers[0]) item = static_cast<int32_t>(pick(0, 5));
+    for (int64_t n = pick(1, 6); n > 0; --n) out.roots.push_back(static_cast<int32_t>(pick(0, 7)));
+    out.call_limit = 20'000;
+    out.collect = pick(0, 1) == 1;
+    return out;
+  }
+
+ private:
+  // Registers: 0 n, 1 constant, 2 smaller n, 3 what the table says, 4 the number of branches.
+  void body(FunctionSpec& function) {
+    Assembler code;
+    slots_.clear();
+    for (int64_t c : function.data) slots_.push_back(c);
+    most_ = static_cast<int64_t>(slots_.size());
+    const std::vector<int64_t> args = slots_;
+    code.op(Op::LOAD, {3, 0}).list({0});
+    code.constant(1, 0).op(Op::LE, {4, kInt, 0, 1});
+    const int64_t stop = code.branch(4, 2);
+    code.land(stop);
+    const int64_t n = pick(1, 4), branches = code.branch(3, n);
+    for (int64_t i = 0; i <= n; ++i) {
+      code.land(i < n ? branches + i : stop + 1);  // the last is the base case
+      slots_ = args;
+      for (int64_t steps = pick(0, 4); steps > 0; --steps) step(code, i < n);
+      Words results;
+      for (int64_t c : function.results) results.push_back(value(code, c));
+      code.ret(results);
+    }
+    function.registers = 5;
+    function.slots = most_;
+    function.code = code.words;
+  }
+
+  void step(Assembler& code, bool may_call) {
+    const int64_t kind = pick(0, may_call ? 3 : 1);
+    if (kind == 0 && !slots_.empty()) {
+      const int64_t from = pick(0, static_cast<int64_t>(slots_.size()) - 1);
+      code.op(Op::ALIAS, {slot(slots_[from]), from});
+    } else if (kind <= 1) {
+      const int64_t cell = pick(0, static_cast<int64_t>(spec_.cells.size()) - 1);
+      const Words inputs = values(code, spec_.cells[cell].inputs);
+      code.fire(cell, Words(spec_.cells[cell].exports.size(), 0), inputs, slots(spec_.cells[cell].outputs));
+    } else {
+      const int64_t callee = pick(0, static_cast<int64_t>(spec_.functions.size()) - 1);
+      const Words data = values(code, spec_.functions[callee].data);
+      code.constant(1, pick(1, 3)).op(Op::SUB, {2, kInt, 0, 1});
+      code.call(callee, pick(0, 9), {2}, data, slots(spec_.functions[callee].results));
+    }
+  }
+
+  // A slot that holds a value of class c: one there is, or a new one.
+  int64_t value(Assembler& code, int64_t c) {
+    std::vector<int64_t> found;
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i] == c) found.push_back(static_cast<int64_t>(i));
+    if (!found.empty() && pick(0, 3) != 0) return found[pick(0, static_cast<int64_t>(found.size()) - 1)];
+    const int64_t source = static_cast<int64_t>(spec_.cells.size()) - spec_.classes + c;
+    const int64_t out = slot(c);
+    code.fire(source, {0}, {}, {out});
+    return out;
+  }
+
+  Words values(Assembler& code, const Words& classes) {
+    Words out;
+    for (int64_t c : classes) out.push_back(value(code, c));
+    return out;
+  }
+
+  int64_t slot(int64_t c) {
+    slots_.push_back(c);
+    most_ = std::max(most_, static_cast<int64_t>(slots_.size()));
+    return static_cast<int64_t>(slots_.size()) - 1;
+  }
+
+  Words slots(const Words& classes) {
+    Words out;
+    for (int64_t c : classes) out.push_back(slot(c));
+    return out;
+  }
+
+  Words classes(int64_t least, int64_t most) {
+    Words out;
+    for (int64_t n = pick(least, most); n > 0; --n) out.push_back(pick(0, spec_.classes - 1));
+    return out;
+  }
+
+  Words exports() { return Words(pick(0, 2), kInt); }
+
+  int64_t pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+
+  std::mt19937 random_;
+  ProgramSpec spec_;
+  std::vector<int64_t> slots_;  // class of each slot in use
+  int64_t most_ = 0;
+};
+
+}  // namespace jaxrec

@@ -1,0 +1,216 @@
+// Properties of whole schedules: they are the same for any number of workers, and they are right.
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/assembler.h"
+#include "tests/check.h"
+#include "tests/random_program.h"
+
+namespace jaxrec {
+namespace {
+
+bool same_waves(const Layout& a, const Layout& b) {
+  const auto key = [](const Wave& w) { return std::tie(w.cell, w.width, w.count, w.cell_row, w.first); };
+  return std::equal(a.waves.begin(), a.waves.end(), b.waves.begin(), b.waves.end(),
+                    [&](const Wave& x, const Wave& y) { return key(x) == key(y); });
+}
+
+bool same(const Schedule& a, const Schedule& b) {
+  bool equal = a.frames->parents == b.frames->parents && a.frames->exports == b.frames->exports &&
+               a.values.heights == b.values.heights && a.values.inputs == b.values.inputs &&
+               a.values.results == b.values.results && a.layout.order == b.layout.order &&
+               a.layout.output_rows == b.layout.output_rows && a.layout.out_starts == b.layout.out_starts &&
+               a.layout.in_starts == b.layout.in_starts && same_waves(a.layout, b.layout) &&
+               a.expansion.depth == b.expansion.depth && a.expansion.num_calls == b.expansion.num_calls;
+  for (int32_t i = 0; equal && i < a.frames->size(); ++i)
+    equal = a.frames->calls[i]->lane == b.frames->calls[i]->lane && a.frames->site(i) == b.frames->site(i) &&
+            a.frames->outline(i).function == b.frames->outline(i).function;
+  return equal;
+}
+
+// Preorder: a frame's children start right after it and after each other's subtrees, in call order.
+void check_preorder(const Schedule& schedule) {
+  const FrameTable& frames = *schedule.frames;
+  std::vector<int32_t> end(frames.size());
+  for (int32_t i = frames.size() - 1; i >= 0; --i) {
+    int32_t next = i + 1;
+    for (int32_t c = 0; c < frames.outline(i).num_calls; ++c) {
+      CHECK(frames.children[frames.starts[i].child + c] == next);
+      next = end[next];
+    }
+    end[i] = next;
+  }
+  for (size_t lane = 0; lane < frames.roots.size(); ++lane) {
+    CHECK(frames.calls[frames.roots[lane]]->lane == static_cast<int32_t>(lane));
+    CHECK(end[frames.roots[lane]] == (lane + 1 < frames.roots.size() ? frames.roots[lane + 1] : frames.size()));
+  }
+}
+
+// Every firing runs in a wave after those whose values it reads, and every output has its own row.
+void check_waves(const Schedule& schedule) {
+  const auto& firings = schedule.values.firings;
+  std::vector<int32_t> wave_of(schedule.frames->totals.output, -1);
+  std::vector<std::vector<bool>> used;
+  for (int32_t rows : schedule.layout.value_rows) used.emplace_back(rows + schedule.layout.pad, false);
+  int64_t placed = 0;
+  for (size_t w = 0; w < schedule.layout.waves.size(); ++w) {
+    const Wave& wave = schedule.layout.waves[w];
+    const Cell& cell = schedule.program.cells[wave.cell];
+    CHECK(wave.count > 0);
+    for (int32_t i = 0; i < wave.count; ++i, ++placed) {
+      const Firing& firing = firings[schedule.layout.order[wave.first + i]];
+      CHECK(firing.cell == wave.cell);
+      for (size_t k = 0; k < cell.inputs.size(); ++k) {
+        const ValueId value = schedule.values.inputs[firing.input + k];
+        if (value >= 0) CHECK(wave_of[value] >= 0 && wave_of[value] < static_cast<int32_t>(w));
+      }
+      for (size_t k = 0; k < cell.outputs.size(); ++k) {
+        const int32_t row = schedule.layout.output_rows[firing.output + k];
+        CHECK(row == schedule.layout.out_starts[w * schedule.layout.max_out + k] + i);
+        CHECK(!used[cell.outputs[k]][row]);
+        used[cell.outputs[k]][row] = true;
+      }
+    }
+    for (int32_t i = 0; i < wave.count; ++i) {
+      const Firing& firing = firings[schedule.layout.order[wave.first + i]];
+      for (size_t k = 0; k < cell.outputs.size(); ++k) wave_of[firing.output + k] = static_cast<int32_t>(w);
+    }
+  }
+  CHECK(placed == static_cast<int64_t>(firings.size()));
+}
+
+void check_any_workers(Job& job) {
+  Schedule alone;
+  const Status status = job.run(1, alone);
+  if (status.ok()) {
+    check_preorder(alone);
+    check_waves(alone);
+  } else {
+    CHECK(status.code == Code::kRecursionLimit || status.code == Code::kIndex);
+  }
+  for (int64_t workers : {0, 2, 3, 4}) {
+    Schedule shared;
+    const Status again = job.run(workers, shared);
+    CHECK(again.text == status.text);
+    if (status.ok() && again.ok()) CHECK(same(alone, shared));
+  }
+}
+
+void random_programs() {
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    Job job = RandomProgram(seed).job();
+    check_any_workers(job);
+  }
+}
+
+Job random_forest(uint32_t seed, int num_roots, int num_nodes) {
+  std::mt19937 random(seed);
+  Job job;
+  job.words = tree_program().encode();
+  job.outers.resize(2);
+  // Node i joins two earlier nodes that have no parent yet, or is a leaf.
+  std::vector<int32_t> free;
+  for (int32_t i = 0; i < num_nodes; ++i) {
+    const bool leaf = static_cast<int>(free.size()) < num_roots + 1 || random() % 2 == 0;
+    for (auto& side : job.outers) {
+      side.push_back(leaf ? -1 : free[random() % free.size()]);
+      if (!leaf) free.erase(std::find(free.begin(), free.end(), side.back()));
+    }
+    free.push_back(i);
+  }
+  for (int i = 0; i < num_roots; ++i) job.roots.push_back(free[i]);
+  return job;
+}
+
+void random_forests() {
+  for (uint32_t seed = 0; seed < 10; ++seed) {
+    Job job = random_forest(seed, 1 + seed % 7, 600);
+    check_any_workers(job);
+  }
+}
+
+// Large enough that workers come by themselves.
+void large_tree() {
+  constexpr int32_t kLeaves = 1 << 15;
+  Job job;
+  job.words = tree_program().encode();
+  job.outers.resize(2);
+  for (int32_t i = 0; i < 2 * kLeaves; ++i)
+    for (int32_t side : {0, 1}) job.outers[side].push_back(i < kLeaves ? 2 * i + side : -1);
+  job.roots = {1};
+  check_any_workers(job);
+}
+
+void chains(bool fires) {
+  constexpr int32_t kLength = 1'000'000;
+  Job job;
+  job.words = chain_program(fires).encode();
+  job.roots = {kLength};
+  Schedule schedule;
+  CHECK(job.run(0, schedule).ok());
+  CHECK(schedule.expansion.depth == kLength + 1);
+  CHECK(schedule.layout.waves.size() == (fires ? kLength : 0u));
+  const ValueId result = schedule.values.results[schedule.frames->starts[0].result];
+  CHECK(result == (fires ? kLength - 1 : ~0));  // the last firing, or the root's own argument
+}
+
+void cycles_end_fast() {
+  Job job;
+  job.words = tree_program().encode();
+  job.outers = {{0}, {0}};
+  job.roots = {0};
+  job.names = "f\ni\nleft\nright";
+  job.call_limit = 1'000'000;
+  const auto start = std::chrono::steady_clock::now();
+  Schedule schedule;
+  const Status status = job.run(0, schedule);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(status.code == Code::kRecursionLimit);
+  CHECK(status.text.find("f -> f[0] -> f[0] -> ... (999,996 more) -> f[0] -> f[0] with arguments (i=0)") !=
+        std::string::npos);
+}
+
+void capacity_names_the_number_needed() {
+  Job job = random_forest(3, 4, 600);
+  Schedule schedule;
+  CHECK(job.run(1, schedule).ok());
+  job.max_calls = schedule.expansion.num_calls - 1;
+  Schedule refused;
+  const Status status = job.run(1, refused);
+  CHECK(status.code == Code::kCapacity && status.needed == schedule.expansion.num_calls);
+}
+
+void limits_are_exact() {
+  Job job;
+  job.words = chain_program(true).encode();
+  job.roots = {100, 100, 100};
+  for (int64_t workers : {1, 3}) {
+    Schedule enough, calls, depth;
+    job.call_limit = 303, job.depth_limit = 101;
+    CHECK(job.run(workers, enough).ok());
+    job.call_limit = 302;
+    CHECK(job.run(workers, calls).code == Code::kRecursionLimit);
+    job.call_limit = 303, job.depth_limit = 100;
+    CHECK(job.run(workers, depth).text.find("nested more than 100 calls deep") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace jaxrec
+
+int main() {
+  using namespace jaxrec;
+  random_programs();
+  random_forests();
+  large_tree();
+  chains(true);
+  chains(false);
+  cycles_end_fast();
+  capacity_names_the_number_needed();
+  limits_are_exact();
+  return report("schedule");
+}
