@@ -2,16 +2,18 @@
 
 `python -m benchmarks.scheduler --model treelstm --trees 1 25 256`
 
-The trees of a batch are joined into one, whose recursion is scheduled by `schedule` and trained by
-the jitted step. Beside jaxrec stand the host-side orderings of the hand-batched programs, which
-know the model and need not look at its control flow. jaxrec schedules within its step, the others
-before theirs: `share` is of the step that contains the scheduling.
+For jaxrec the trees of a batch are joined into one, whose recursion is scheduled by `schedule` and
+trained by the jitted step. Beside it stand the host-side orderings of the hand-batched programs,
+which know the model and need not look at its control flow. jaxrec schedules within its step, the
+others before theirs: `share` is of the step that contains the scheduling.
 """
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import _models, _trees
@@ -30,12 +32,13 @@ class _Timed(NamedTuple):
 
 
 def _jaxrec(model: str, params: _models.Params, tree: _trees.Forest) -> _Timed:
-    from benchmarks.peers import jaxrec_peer  # imported late: the other peers run without jaxrec
+    from benchmarks.peers import jaxrec_peer  # here, as the other peers run without jaxrec
 
     program, function = build("jaxrec", model, params), jaxrec_peer.recursion(model)
     batch = program.prepare(tree)
     root = batch.trees.roots[0]
-    values = params | {"embed": jaxrec_peer.word_rows(params["embed"], batch.words)}
+    values = {name: jnp.asarray(value) for name, value in params.items()}
+    values["embed"] = jaxrec_peer.word_rows(values["embed"], batch.words)
     return _Timed(
         lambda: function.schedule(values, batch.trees, root),
         lambda: program.train_step(batch),
@@ -43,16 +46,16 @@ def _jaxrec(model: str, params: _models.Params, tree: _trees.Forest) -> _Timed:
     )
 
 
-def _hand_batched(peer: str, model: str, params: _models.Params, tree: _trees.Forest) -> _Timed:
+def _hand_batched(peer: str, model: str, params: _models.Params, forest: _trees.Forest) -> _Timed:
     program = build(peer, model, params)
-    batch = program.prepare(tree)
-    prepare = lambda: program.prepare(tree)  # noqa: E731
+    batch, prepare = program.prepare(forest), partial(program.prepare, forest)
     return _Timed(prepare, lambda: program.train_step(batch), included=False)
 
 
 def _measure(timed: _Timed, calls: int, repeats: int) -> dict[str, float]:
     """The row of one peer."""
-    timed.schedule(), timed.step()
+    timed.schedule()
+    timed.step()
     actions = {
         "schedule": lambda: [seconds(timed.schedule)],
         "step": lambda: [seconds(timed.step)],
@@ -76,13 +79,14 @@ def main() -> None:
     rows, bank = Rows("scheduler"), _trees.read_sst()
     params = _models.init_params(args.model, bank.words)
     for trees in args.trees:
-        tree = _trees.joined(_trees.batches(bank.trees, trees, seed=0, count=1)[0])
-        calls = len(tree.label)
+        (forest,) = _trees.batches(bank.trees, trees, seed=0, count=1)
         for peer in args.peers:
             if peer == "jaxrec":
-                timed = _jaxrec(args.model, params, tree)
+                joined = _trees.joined(forest)
+                calls, timed = len(joined.label), _jaxrec(args.model, params, joined)
             else:
-                timed = _hand_batched(peer, args.model, params, tree)
+                calls = len(forest.label)
+                timed = _hand_batched(peer, args.model, params, forest)
             values = _measure(timed, calls, args.repeats)
             case = {"model": args.model, "trees": trees, "calls": calls, "peer": peer}
             rows(**case, **values, repeats=args.repeats)

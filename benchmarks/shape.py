@@ -11,6 +11,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks import _models, _trees
 from benchmarks._harness import Rows
 from benchmarks.peers import PEERS
@@ -31,13 +33,10 @@ def _lengths(
 ) -> Iterator[Case]:
     """Batches of the sentences whose length is nearest to each of `lengths`."""
     for words in lengths:
-        nearest = sorted(bank.trees, key=lambda tree: abs(_words(tree) - words))
-        forests = _trees.batches(nearest[: batch * count], batch, seed=0)
+        distance = np.array([abs((len(tree.label) + 1) // 2 - words) for tree in bank.trees])
+        nearest = np.argsort(distance, kind="stable")[: batch * count]
+        forests = _trees.batches([bank.trees[k] for k in nearest], batch, seed=0)
         yield Case({"question": "length", "words": words, "batch": batch}, forests)
-
-
-def _words(tree: _trees.Forest) -> int:
-    return (len(tree.label) + 1) // 2
 
 
 def _balances(words: int, leaves: int, batches: Sequence[int], count: int) -> Iterator[Case]:

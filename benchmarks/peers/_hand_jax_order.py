@@ -36,13 +36,15 @@ class Plan(NamedTuple):
     roots: np.ndarray
 
 
-def chunk_width(trees: int) -> int:
-    """The chunk width for a batch of so many trees.
+def chunk_width(forest: Forest) -> int:
+    """The chunk width for a batch: the number of trees, for trees like those of sentences.
 
-    About as wide as keeps chunks full (the number of chunks cannot be less than the height of the
-    highest tree); wider than 128 rows gains nothing in a matmul.
+    About as wide as keeps chunks full: there cannot be fewer chunks than the highest tree is high.
+    Bushier trees get a power of two times that; wider than 128 gains nothing in a matmul.
     """
-    return min(128, trees)
+    trees, inner = len(forest.roots), int((forest.left >= 0).sum())
+    ready = inner / (trees * max(1, int(depths(forest).max())))
+    return min(128, trees * 2 ** max(0, int(np.log2(max(1.0, ready / 1.5)))))
 
 
 def _chunks(forest: Forest, parent: np.ndarray, width: int) -> list[np.ndarray]:

@@ -141,7 +141,7 @@ def build(model: str, params: Params) -> Program:
     weights = Weights(params)
 
     def prepare(forest: Forest) -> Plan:
-        order = plan(forest, len(params["embed"]), chunk_width(len(forest.roots)))
+        order = plan(forest, len(params["embed"]), chunk_width(forest))
         return jax.tree.map(jnp.asarray, order)
 
     def train_step(batch: Plan) -> float:
