@@ -265,15 +265,16 @@ class Rows:
                 ins = [0] * max_in
                 for k, c in enumerate(cell.inputs):
                     ins[k] = pad + len(self.reads[c])
-                    self.reads[c] += [self._row(f.inputs[k]) for f in wave]
+                    self.reads[c] += [self.row(f.inputs[k]) for f in wave]
                 self.waves.append(row + outs + ins)
         self.values = values
-        roots = [model.frames[i] for i in model.root_frames]
+        self.roots = roots = [model.frames[i] for i in model.root_frames]
         self.collected = [f for f in model.frames if f.function == program.entry and collect]
         self.result_start = self._results(entry.results, roots)
         self.collect_start = self._results(entry.results, self.collected) if collect else []
 
-    def _row(self, value: Value) -> int:
+    def row(self, value: Value) -> int:
+        """The value row that holds a value."""
         if value[0] == "out":
             return self.value_row["out", id(value[1]), value[2]]
         return self.value_row[value]
@@ -282,7 +283,7 @@ class Rows:
         starts = []
         for k, c in enumerate(classes):
             starts.append(self.pad + len(self.reads[c]))
-            self.reads[c] += [self._row(f.results[k]) for f in frames]
+            self.reads[c] += [self.row(f.results[k]) for f in frames]
         return starts
 
     def readers(self, c: int) -> dict[int, list[int]]:
@@ -291,3 +292,11 @@ class Rows:
         for r, v in enumerate(self.reads[c]):
             out.setdefault(v, []).append(self.pad + r)
         return out
+
+    def value_rows(self, cell: int, k: int) -> list[int]:
+        """The value row of output k of each firing of a cell, by cell row."""
+        return [self.value_row["out", id(f), k] for f in self.cell_rows[cell]]
+
+    def root_rows(self, k: int) -> list[int]:
+        """The value row of data argument k of each root."""
+        return [row for key, row in self.value_row.items() if key[:2] == ("arg", k)]

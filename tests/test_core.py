@@ -45,13 +45,17 @@ def buffer_types(
     columns = len(rows.waves[0]) if rows.waves else 3
     out: list[tuple[tuple[int, ...], str]] = [((info,), I32)]
     out.append(((len(rows.waves) + slack, columns), I32))
-    for c in range(program.classes):
-        r, v = len(rows.reads[c]) + pad, rows.values[c] + pad
-        out += [((r,), I32), ((v + 1 if readers else 0,), I32), ((r if readers else 0,), I32)]
     for cell, firings in zip(program.cells, rows.cell_rows, strict=True):
-        out += [((len(firings) + pad,), d) for d in (*cell.exports, I32)]
+        n = len(firings) + pad
+        out += [((n,), I32) for _ in cell.inputs]
+        out += [((n + 1 if readers else 0,), I32) for _ in cell.outputs]
+        out += [((n,), d) for d in (*cell.exports, I32)]
+    lanes, calls = len(rows.roots), len(rows.collected) + slack
+    out += [((lanes + 1 if readers else 0,), I32) for _ in entry.data]
+    out += [((lanes,), I32) for _ in entry.results]
+    out += [((calls,), I32) for _ in entry.results if collect]
+    out += [((len(r) + pad if readers else 0,), I32) for r in rows.reads]
     if collect:
-        calls = len(rows.collected) + slack
         out += [((calls,), d) for d in (I32, *entry.control)]
     return out
 
@@ -64,35 +68,61 @@ def garbage(types: list[tuple[tuple[int, ...], str]]) -> list[np.ndarray]:
 def expected(model: Model, rows: Rows, types: list[Any], *, collect: bool) -> list[np.ndarray]:
     """What the buffers should hold, from the slow model."""
     program, pad = model.program, rows.pad
+    entry = program.functions[program.entry]
     out = [np.zeros(shape, dtype) for shape, dtype in types]
+    it = iter(out)
     depth = max((_depth(model, f) for f in range(len(model.frames))), default=0)
     head = [len(rows.waves), len(model.frames), len(rows.collected), depth]
     counts = [*rows.values, *map(len, rows.reads), *map(len, rows.cell_rows)]
-    it = iter(out)
     next(it)[:] = [*head, *rows.result_start, *rows.collect_start, *counts]
     waves = next(it)
     waves[:, 0] = -1
     if rows.waves:
         waves[: len(rows.waves)] = rows.waves
-    for c in range(program.classes):
-        reads, ptr, idx = next(it), next(it), next(it)
-        reads[:] = pad
-        reads[pad : pad + len(rows.reads[c])] = rows.reads[c]
-        readers, at = rows.readers(c), 0
-        for v in range(len(ptr) - 1):
-            mine = readers.get(v, [])
-            idx[at : at + len(mine)] = mine
-            at += len(mine)
-            ptr[v + 1] = at
-    for cell, firings in zip(program.cells, rows.cell_rows, strict=True):
+    readers = Readers(rows, program.classes)
+    for number, (cell, firings) in enumerate(zip(program.cells, rows.cell_rows, strict=True)):
+        for k in range(len(cell.inputs)):
+            _put(next(it), [rows.row(f.inputs[k]) for f in firings], pad, fill=pad)
+        for k, c in enumerate(cell.outputs):
+            readers.table(next(it), c, rows.value_rows(number, k), pad)
         for k in range(len(cell.exports)):
-            next(it)[pad : pad + len(firings)] = [f.exports[k] for f in firings]
-        next(it)[pad : pad + len(firings)] = [model.frames[f.frame].lane for f in firings]
+            _put(next(it), [f.exports[k] for f in firings], pad)
+        _put(next(it), [model.frames[f.frame].lane for f in firings], pad)
+    for k, c in enumerate(entry.data):
+        readers.table(next(it), c, rows.root_rows(k), 0)
+    for frames in [rows.roots, *([rows.collected] if collect else [])]:
+        for k in range(len(entry.results)):
+            _put(next(it), [rows.row(f.results[k]) for f in frames], 0, fill=pad)
+    for c in range(program.classes):
+        _put(next(it), readers.rows[c], 0)
     if collect:
-        next(it)[: len(rows.collected)] = [f.lane for f in rows.collected]
+        _put(next(it), [f.lane for f in rows.collected], 0)
         for k, buffer in enumerate(it):
-            buffer[: len(rows.collected)] = [f.control[k] for f in rows.collected]
+            _put(buffer, [f.control[k] for f in rows.collected], 0)
     return out
+
+
+def _put(buffer: np.ndarray, items: list[int], start: int, fill: int = 0) -> None:
+    buffer[:] = fill
+    buffer[start : start + len(items)] = items
+
+
+class Readers:
+    """The read rows of every value, a class at a time, in the order in which tables ask for them."""
+
+    def __init__(self, rows: Rows, classes: int) -> None:
+        self.readers = [rows.readers(c) for c in range(classes)]
+        self.rows: list[list[int]] = [[] for _ in range(classes)]
+
+    def table(self, pointers: np.ndarray, c: int, values: list[int], start: int) -> None:
+        """Fills pointers for these value rows, which begin at row `start`."""
+        if len(pointers) == 0:
+            return
+        pointers[: start + 1] = len(self.rows[c])
+        for i, value in enumerate(values):
+            self.rows[c] += self.readers[c].get(value, [])
+            pointers[start + i + 1] = len(self.rows[c])
+        pointers[start + len(values) + 1 :] = len(self.rows[c])
 
 
 def _depth(model: Model, frame: int) -> int:
@@ -171,15 +201,19 @@ def test_every_buffer_that_is_too_small_is_named() -> None:
         assert caught.value.args[2] > 0
 
 
-def test_value_capacity_bounds_rows_without_readers() -> None:
+def test_capacity_bounds_rows_without_readers() -> None:
     roots, outers = inputs("tree", 0)
     rows = Model(TREE, roots, outers, len(roots[0])).lay_out(WIDTHS, COSTS, collect=False)
     buffers = garbage(buffer_types(TREE, rows, collect=False, readers=False))
     schedule = plan(TREE, roots, outers)
-    enough = [v + 2 * rows.pad for v in rows.values]
-    schedule.fill(buffers, enough)
-    with pytest.raises(_core.PlanError, match="value rows"):
-        schedule.fill(buffers, [enough[0], enough[1] - 1])
+    enough = [n + 2 * rows.pad for n in (*rows.values, *map(len, rows.reads))]
+    schedule.fill(buffers, enough, readers=False)
+    for i, what in enumerate(["value rows", "value rows", "read rows", "read rows"]):
+        tight = [n - (i == k) for k, n in enumerate(enough)]
+        with pytest.raises(_core.PlanError, match=f"CapacityError: .* {what}"):
+            schedule.fill(buffers, tight, readers=False)
+    with pytest.raises(_core.PlanError, match="capacity needs two numbers a class"):
+        schedule.fill(buffers, enough[:1], readers=False)
 
 
 def test_no_lanes_is_an_empty_schedule() -> None:
@@ -360,10 +394,11 @@ def test_ffi_handler_without_readers() -> None:
     roots, outers = inputs("tree", 2)
     rows = Model(TREE, roots, outers, len(roots[0])).lay_out(WIDTHS, COSTS, collect=False)
     types = buffer_types(TREE, rows, collect=False, readers=False)
-    capacity = np.array([v + 2 * rows.pad for v in rows.values], np.int64)
-    run = ffi_plan(TREE, types, len(roots[0]), readers=False, value_capacity=capacity)
+    used = [*rows.values, *map(len, rows.reads)]
+    capacity = np.array(used, np.int64) + 2 * rows.pad
+    run = ffi_plan(TREE, types, len(roots[0]), readers=False, capacity=capacity)
     assert run(roots, outers)[1].tolist() == rows.waves
-    tight = ffi_plan(TREE, types, len(roots[0]), readers=False, value_capacity=capacity - 1)
+    tight = ffi_plan(TREE, types, len(roots[0]), readers=False, capacity=capacity - 1)
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"CapacityError: .* value rows"):
         jax.block_until_ready(tight(roots, outers))
 
@@ -378,5 +413,5 @@ def test_ffi_errors_carry_the_message() -> None:
     wrong = ffi_plan(TREE, types, len(roots[0]), names=np.int64(3))
     with pytest.raises(jax.errors.JaxRuntimeError, match="attribute 'names' should be a text"):
         jax.block_until_ready(wrong(roots, outers))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="expected 11"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match="expected 17"):
         jax.block_until_ready(ffi_plan(TREE, types[:-1], len(roots[0]))(roots, outers))

@@ -67,24 +67,7 @@ class Fuzzer {
     sizes_.clear();
     data_.clear();
     dims_.clear();
-    const int64_t pad = 2 * schedule.layout.pad;
-    add(kInt, info_size(schedule));
-    add(kInt, static_cast<int64_t>(schedule.layout.waves.size()), 3 + schedule.layout.max_in + schedule.layout.max_out);
-    for (int32_t c = 0; c < schedule.program.num_classes; ++c) {
-      add(kInt, schedule.layout.read_rows[c] + pad);
-      add(kInt, schedule.layout.value_rows[c] + pad + 1);
-      add(kInt, schedule.layout.read_rows[c] + pad);
-    }
-    for (size_t i = 0; i < schedule.program.cells.size(); ++i) {
-      for (DType dtype : schedule.program.cells[i].exports)
-        add(static_cast<int64_t>(dtype), schedule.layout.cell_rows[i] + pad);
-      add(kInt, schedule.layout.cell_rows[i] + pad);
-    }
-    if (schedule.collect) {
-      const int64_t calls = static_cast<int64_t>(schedule.layout.collected.size());
-      add(kInt, calls);
-      for (DType dtype : schedule.program.entry_function().control) add(static_cast<int64_t>(dtype), calls);
-    }
+    add_sizes(schedule);
     const bool shrink = below(2) == 0;
     if (shrink) sizes_[below(static_cast<int64_t>(sizes_.size()))].rows /= 2;
     std::vector<Array> buffers;
@@ -95,8 +78,30 @@ class Fuzzer {
     for (size_t i = 0; i < sizes_.size(); ++i)
       buffers.push_back({data_[i].data(), static_cast<DType>(sizes_[i].dtype), {dims_[i].data(), i == 1 ? 2u : 1u}});
     const Status status = fill(schedule, buffers);
-    if (!shrink && !status.ok()) std::printf("%s\n", status.text.c_str());
     CHECK(shrink || status.ok());
+  }
+
+  void add_sizes(const Schedule& schedule) {
+    const Layout& layout = schedule.layout;
+    const Function& entry = schedule.program.entry_function();
+    const int64_t pad = 2 * layout.pad, calls = static_cast<int64_t>(layout.collected.size());
+    add(kInt, info_size(schedule));
+    add(kInt, static_cast<int64_t>(layout.waves.size()), 3 + layout.max_in + layout.max_out);
+    for (size_t i = 0; i < schedule.program.cells.size(); ++i) {
+      const Cell& cell = schedule.program.cells[i];
+      const int64_t rows = layout.cell_rows[i] + pad;
+      for (size_t k = 0; k < cell.inputs.size(); ++k) add(kInt, rows);
+      for (size_t k = 0; k < cell.outputs.size(); ++k) add(kInt, rows + 1);
+      for (DType dtype : cell.exports) add(static_cast<int64_t>(dtype), rows);
+      add(kInt, rows);
+    }
+    for (size_t k = 0; k < entry.data.size(); ++k) add(kInt, layout.lanes + 1);
+    for (size_t k = 0; k < entry.results.size(); ++k) add(kInt, layout.lanes);
+    for (size_t k = 0; k < entry.results.size() && schedule.collect; ++k) add(kInt, calls);
+    for (int32_t rows : layout.read_rows) add(kInt, rows + pad);
+    if (!schedule.collect) return;
+    add(kInt, calls);
+    for (DType dtype : entry.control) add(static_cast<int64_t>(dtype), calls);
   }
 
   struct Size {
