@@ -105,9 +105,10 @@ def prepare(forest: Forest, words: int) -> Batch:
     unique, inverse = np.unique(forest.token[leaf], return_inverse=True)
     token = np.full(len(leaf), -1)
     token[leaf] = inverse
-    columns = (padded(c, nodes, -1) for c in (forest.label, token, forest.left, forest.right))
+    columns = (forest.label, token, forest.left, forest.right)
+    arrays = [jnp.asarray(padded(column, nodes, -1)) for column in columns]
     leaves = (nodes + len(forest.roots) + 1) // 2
-    trees = Trees(*(jnp.asarray(column) for column in columns), jnp.asarray(forest.roots))
+    trees = Trees(*arrays, jnp.asarray(forest.roots))
     return Batch(trees, jnp.asarray(padded(unique, leaves, words)))
 
 
