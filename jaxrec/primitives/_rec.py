@@ -59,10 +59,12 @@ class Wrt:
     Attributes:
         positions: of the operands.
         lanes: for each, how lanes index its cotangent apart; None for the operand's own layout.
+        stack: leading axes of every tangent or cotangent, for several on one schedule.
     """
 
     positions: tuple[int, ...]
     lanes: tuple[LanePattern | None, ...]
+    stack: int = 0
 
 
 # rec
@@ -128,7 +130,7 @@ def _rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params)
     if not positions:
         outs = rec_p.bind(*primals, params=params)
         return outs, [_zero_tangent(x) for x in outs]
-    if params.executor == "reference" and is_plannable(params, primals):
+    if params.executor == "reference":
         return _reference_jvp(primals, tangents, positions, params)
     params = decide_capacity(params, primals)
     wrt = Wrt(positions, (None,) * len(positions))
@@ -151,11 +153,15 @@ def _zero_tangent(x: Any) -> Any:
 def _reference_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], positions: Sequence[int], params: Params
 ) -> Any:
+    """Differentiates the interpreter, or under `jit` the replay with waves of one call."""
+
     def run(*changed: Any) -> list[Any]:
         operands = list(primals)
         for k, x in zip(positions, changed, strict=True):
             operands[k] = x
-        return run_reference(params, operands)
+        if is_plannable(params, operands):
+            return run_reference(params, operands)
+        return _run_rec(*operands, params=params)
 
     given = [primals[k] for k in positions], [tangents[k] for k in positions]
     outs, dots = jax.jvp(run, *given)
@@ -304,7 +310,17 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     def run(*changed: Any) -> list[Any]:
         return call.results_of(changed, _forward_results)
 
-    return jax.jvp(run, call.changed, call.given)[1]
+    def once(*given: Any) -> list[Any]:
+        return jax.jvp(run, call.changed, list(given))[1]
+
+    return _over_stack(once, wrt.stack)(*call.given)
+
+
+def _over_stack(fun: Any, axes: int) -> Any:
+    """Maps a function over the leading axes of all its arguments."""
+    for _ in range(axes):
+        fun = jax.vmap(fun)
+    return fun
 
 
 @rec_linear_p.def_impl
@@ -314,10 +330,13 @@ def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
 @rec_linear_p.def_abstract_eval
 def _linear_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
-    del wrt
     vma = _compat.common_vma(avals)
     pairs = zip(outcome_types(params), differentiable(params), strict=True)
-    return [_compat.with_vma(a, vma) for a, c in pairs if c]
+    return [_compat.with_vma(_stacked(a, avals, wrt), vma) for a, c in pairs if c]
+
+
+def _stacked(aval: ShapedArray, avals: Sequence[Any], wrt: Wrt) -> ShapedArray:
+    return ShapedArray((*avals[-1].shape[: wrt.stack], *aval.shape), aval.dtype)
 
 
 _compat.register_lowering(rec_linear_p, _run_linear)
@@ -325,7 +344,8 @@ _compat.register_lowering(rec_linear_p, _run_linear)
 
 def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     known = [x for x in operands if not _compat.is_undefined_primal(x)]
-    types = _linear_types(*(_compat.aval_of(x) for x in known), params=params, wrt=wrt)
+    avals = [x.aval if _compat.is_undefined_primal(x) else _compat.aval_of(x) for x in operands]
+    types = _linear_types(*avals, params=params, wrt=wrt)
     full = [
         jnp.zeros(a.shape, a.dtype) if type(ct) is _compat.Zero else ct
         for ct, a in zip(cts, types, strict=True)
@@ -346,7 +366,10 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
         def at(*changed: Any) -> list[Any]:
             return _with_operands(call, operands).results_of(changed, replay)
 
-        return jax.jvp(at, [operands[k] for k in wrt.positions], given)[1]
+        def once(*given: Any) -> list[Any]:
+            return jax.jvp(at, [operands[k] for k in wrt.positions], list(given))[1]
+
+        return _over_stack(once, wrt.stack)(*given)
 
     return _jvp_of_replay(run, call, tangents)
 
@@ -386,17 +409,26 @@ def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     given = len(wrt.positions)
     count = params.num_operands
     if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
-        return _map_given(_run_linear, operands, dims, given, params, wrt)
+        return _stack_given(rec_linear_p, operands, dims, given, params, wrt)
     moving = list(zip(wrt.positions, operands[-given:], dims[-given:], strict=True))
     apart = [k for k, _, d in moving if d is not _compat.not_mapped]
     batch = Batch(params, operands[:count], dims[:count], _size(operands, dims), apart)
-    tangents = [batch.operand(k, x, d) for k, x, d in moving]
-    wide = Wrt(wrt.positions, (None,) * given)
-    residuals = _fresh_residuals(batch, wide)
-    outs = rec_linear_p.bind(
-        *batch.operands, *residuals, *tangents, params=batch.params, wrt=wide
-    )
-    return batch.split_linear(outs, _collect_lanes(batch, wide, residuals))
+    tangents = [_lay_out(batch, k, x, d, wrt.stack) for k, x, d in moving]
+    residuals = _fresh_residuals(batch, wrt)
+    outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=batch.params, wrt=wrt)
+    reports = _collect_lanes(batch, wrt, residuals)
+
+    def split(*outs: Any) -> list[Any]:
+        return batch.split_linear(outs, reports)[0]
+
+    return _over_stack(split, wrt.stack)(*outs), [wrt.stack] * len(outs)
+
+
+def _lay_out(batch: Batch, k: int, x: Any, dim: Any, stack: int) -> Any:
+    """Lays out a tangent of operand `k`, below the stacked axes."""
+    if dim is not _compat.not_mapped:
+        x, dim = jnp.moveaxis(x, dim, stack), 0
+    return _over_stack(lambda x: batch.operand(k, x, dim), stack)(x)
 
 
 _compat.register_batching(rec_linear_p, _linear_batch)
@@ -408,17 +440,18 @@ def _size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
     )
 
 
-def _map_given(
-    fun: Any, operands: Any, dims: Any, given: int, params: Params, wrt: Wrt
+def _stack_given(
+    primitive: Primitive, operands: Any, dims: Any, given: int, params: Params, wrt: Wrt
 ) -> tuple[list[Any], list[int]]:
-    """Batches over tangents or cotangents alone: the same schedule, one more array axis."""
+    """Batches over tangents or cotangents alone: the same schedule, one more leading axis."""
     fixed, moving = operands[:-given], operands[-given:]
-
-    def one(*values: Any) -> list[Any]:
-        return fun(*fixed, *values, params=params, wrt=wrt)
-
-    axes = tuple(None if d is _compat.not_mapped else d for d in dims[-given:])
-    outs = jax.vmap(one, in_axes=axes)(*moving)
+    size = _size(moving, dims[-given:])
+    fronted = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is _compat.not_mapped else jnp.moveaxis(x, d, 0)
+        for x, d in zip(moving, dims[-given:], strict=True)
+    ]
+    deeper = dataclasses.replace(wrt, stack=wrt.stack + 1)
+    outs = primitive.bind(*fixed, *fronted, params=params, wrt=deeper)
     return outs, [0] * len(outs)
 
 
@@ -453,8 +486,12 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         tuple(p for _, p in outers),
     )
     at = bound(params, backward.layout, tables, call.primals)
-    outer_cts, root_cts = run_backward(at, backward, tapes, kept, call.given, want)
-    return [*outer_cts, *root_cts]
+
+    def once(*given: Any) -> list[Any]:
+        outer_cts, root_cts = run_backward(at, backward, tapes, kept, given, want)
+        return [*outer_cts, *root_cts]
+
+    return _over_stack(once, wrt.stack)(*call.given)
 
 
 @rec_backward_p.def_impl
@@ -469,7 +506,8 @@ def _backward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
     for k, pattern in zip(wrt.positions, wrt.lanes, strict=True):
         own = k < params.num_outers and params.patterns[k] is None
         lead = (pattern[1],) if own and pattern is not None else ()
-        types.append(ShapedArray((*lead, *avals[k].shape), avals[k].dtype))
+        aval = ShapedArray((*lead, *avals[k].shape), avals[k].dtype)
+        types.append(_stacked(aval, avals, wrt))
     return [_compat.with_vma(a, vma) for a in types]
 
 
@@ -486,7 +524,7 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
             return _with_operands(call, operands).results_of(changed, replay)
 
         _, pull = jax.vjp(at, *(operands[k] for k in wrt.positions))
-        return list(pull(given))
+        return _over_stack(lambda *cts: list(pull(list(cts))), wrt.stack)(*given)
 
     return _jvp_of_replay(run, call, tangents)
 
@@ -518,7 +556,7 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
             return [x for x in outs if has_cotangent(x)]
 
         _, pull = jax.vjp(at, *(repeated[k] for k in wrt.positions))
-        return list(pull(given))
+        return _over_stack(lambda *cts: list(pull(list(cts))), wrt.stack)(*given)
 
     return _jvp_of_replay(run, call, tangents)
 
@@ -530,21 +568,40 @@ def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> An
     given = sum(differentiable(params))
     count = params.num_operands
     if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
-        return _map_given(_run_backward, operands, dims, given, params, wrt)
+        return _stack_given(rec_backward_p, operands, dims, given, params, wrt)
     size = _size(operands, dims)
     apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
     batch = Batch(params, operands[:count], dims[:count], size, apart)
     lanes = tuple(
         batch.cotangent_lanes(k, p) for k, p in zip(wrt.positions, wrt.lanes, strict=True)
     )
-    wide = Wrt(wrt.positions, lanes)
-    residuals = _fresh_residuals(batch, Wrt(wrt.positions, (None,) * len(lanes)))
-    reports = _collect_lanes(batch, wide, residuals)
-    cts = batch.like_results(operands[-given:], dims[-given:], reports)
+    wide = Wrt(wrt.positions, lanes, wrt.stack)
+    residuals = _fresh_residuals(batch, wrt)
+    cts = _lay_out_cotangents(batch, wrt, residuals, operands[-given:], dims[-given:])
     outs = rec_backward_p.bind(*batch.operands, *residuals, *cts, params=batch.params, wrt=wide)
-    shaped = [batch.split_operand(k, x, wrt.lanes[n]) for n, (k, x) in enumerate(
-        zip(wrt.positions, outs, strict=True))]  # fmt: skip
-    return shaped, [0] * len(shaped)
+
+    def split(*outs: Any) -> list[Any]:
+        parts = zip(wrt.positions, outs, wrt.lanes, strict=True)
+        return [batch.split_operand(k, x, p) for k, x, p in parts]
+
+    return _over_stack(split, wrt.stack)(*outs), [wrt.stack] * len(outs)
+
+
+def _lay_out_cotangents(
+    batch: Batch, wrt: Wrt, residuals: Sequence[Any], given: Sequence[Any], dims: Sequence[Any]
+) -> list[Any]:
+    """Lays out cotangents of the results, below the stacked axes."""
+    reports = _collect_lanes(batch, wrt, residuals)
+    fronted = [
+        x if d is _compat.not_mapped else jnp.moveaxis(x, d, wrt.stack)
+        for x, d in zip(given, dims, strict=True)
+    ]
+    axes = [d if d is _compat.not_mapped else 0 for d in dims]
+
+    def lay_out(*cts: Any) -> list[Any]:
+        return batch.like_results(cts, axes, reports)
+
+    return _over_stack(lay_out, wrt.stack)(*fronted)
 
 
 _compat.register_batching(rec_backward_p, _backward_batch)

@@ -68,7 +68,7 @@ def _ffi_plan(
 ) -> list[Any]:
     register()
     types = flat_tables(table_types(program, layout))
-    call = jax.ffi.ffi_call(_TARGET, types)
+    call = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
     return call(
         *arrays,
         lanes=np.int64(layout.lanes),

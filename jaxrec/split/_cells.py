@@ -280,8 +280,10 @@ class _Users:
     def _visit(self, region: Region) -> None:
         self._results.update(region.results)
         for op in region.ops:
+            inner = set(_inner_values(op)) if isinstance(op, Switch) else set()
             for atom in dict.fromkeys(free_atoms(op)):
-                self._ops.setdefault(atom, []).append(op)
+                if atom not in inner:
+                    self._ops.setdefault(atom, []).append(op)
             if isinstance(op, Switch):
                 for inner in op.regions:
                     self._visit(inner)

@@ -363,7 +363,7 @@ class _After:
             for p, own in zip(self.spec.outers, by_row, strict=True)
             if own
         )
-        return max(1, _AFTER_BYTES // max(size, 1))
+        return max(2, _AFTER_BYTES // max(size, 1))
 
     def run(self, totals: dict[int, Any]) -> dict[int, Any]:
         bound = self.replay.bound

@@ -265,7 +265,8 @@ def cell_vjp(
     Args:
         fun_at: the batched cell at a width, a function of its flat operands.
         operands_at: its operands at a width.
-        width: number of rows.
+        width: number of rows, at least 2: JAX treats axes of size 1 apart, and the cut must be the
+            same at every width.
         policy: which intermediate results to keep, as for `jax.checkpoint`.
     """
     operands = operands_at(width)
