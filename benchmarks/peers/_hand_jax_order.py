@@ -7,7 +7,9 @@ where batching by height leaves a long tail of narrow levels.
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from benchmarks._trees import Forest, depths, parents
 from benchmarks.peers._jax_common import bucket, padded
@@ -27,13 +29,13 @@ class Plan(NamedTuple):
         roots: rows of the roots, shape [trees].
     """
 
-    words: np.ndarray
-    word: np.ndarray
-    label: np.ndarray
-    children: np.ndarray
-    reader: np.ndarray
-    chunks: np.ndarray
-    roots: np.ndarray
+    words: Array
+    word: Array
+    label: Array
+    children: Array
+    reader: Array
+    chunks: Array
+    roots: Array
 
 
 def chunk_width(forest: Forest) -> int:
@@ -95,7 +97,7 @@ def plan(forest: Forest, words: int, width: int) -> Plan:
     side = forest.right[parent[below]] == below
     reader[row[below]] = 2 * (row[parent[below]] - num_leaves) + side
     unique, inverse = np.unique(forest.token[leaves], return_inverse=True)
-    return Plan(
+    arrays = (
         padded(unique, num_leaves, words),
         padded(inverse, num_leaves, 0),
         label,
@@ -104,3 +106,4 @@ def plan(forest: Forest, words: int, width: int) -> Plan:
         np.int32(len(chunks)),
         row[forest.roots],
     )
+    return Plan(*map(jnp.asarray, arrays))

@@ -141,8 +141,7 @@ def build(model: str, params: Params) -> Program:
     weights = Weights(params)
 
     def prepare(forest: Forest) -> Plan:
-        order = plan(forest, len(params["embed"]), chunk_width(forest))
-        return jax.tree.map(jnp.asarray, order)
+        return plan(forest, len(params["embed"]), chunk_width(forest))
 
     def train_step(batch: Plan) -> float:
         new = _train_step(model, weights.params, weights.totals, batch)

@@ -105,10 +105,18 @@ def prepare(forest: Forest, words: int) -> Batch:
     unique, inverse = np.unique(forest.token[leaf], return_inverse=True)
     token = np.full(len(leaf), -1)
     token[leaf] = inverse
-    columns = (forest.label, token, forest.left, forest.right)
-    arrays = [jnp.asarray(padded(column, nodes, -1)) for column in columns]
+
+    def column(values: np.ndarray) -> Array:
+        return jnp.asarray(padded(values, nodes, -1))
+
     leaves = (nodes + len(forest.roots) + 1) // 2
-    trees = Trees(*arrays, jnp.asarray(forest.roots))
+    trees = Trees(
+        column(forest.label),
+        column(token),
+        column(forest.left),
+        column(forest.right),
+        jnp.asarray(forest.roots),
+    )
     return Batch(trees, jnp.asarray(padded(unique, leaves, words)))
 
 
