@@ -8,8 +8,8 @@
 
 namespace jaxrec {
 
-/// A call that was made; it becomes a frame when it runs. Its control arguments follow it in memory.
-/// Kept small: a runaway recursion makes millions before it is stopped.
+/// A call that was made; it becomes a frame when it runs. Its control arguments follow it in
+/// memory. Kept small: a runaway recursion makes millions before it is stopped.
 struct Call {
   int32_t segment;  // of the caller (for a root call: the first segment)
   int32_t parent;   // the caller's place in its segment, or kRoot

@@ -7,16 +7,17 @@
 namespace jaxrec {
 
 // With t the thrifty width and g the greatest common divisor of all widths, some best cover has
-// fewer than t / g waves of other widths: among any t / g of them some add up to a multiple of t (two
-// of their running sums agree modulo t), and waves of width t cover that for no more. So all but
-// (t / g) * widest rows can be covered by thrifty waves first.
+// fewer than t / g waves of other widths: among any t / g of them some add up to a multiple of t
+// (two of their running sums agree modulo t), and waves of width t cover that for no more. So all
+// but (t / g) * widest rows can be covered by thrifty waves first.
 Cover::Cover(Span<const int64_t> widths, Span<const double> costs)
     : widths_(widths), costs_(costs), best_(1, Best{0.0, 0, 0}) {
   int64_t divisor = 0;
   for (size_t i = 0; i < widths.size(); ++i) {
     divisor = std::gcd(divisor, widths[i]);
     // a / b <= c / d without a rounded quotient; the later, wider one wins a tie.
-    if (costs[i] * widths[thrifty_] <= costs[thrifty_] * widths[i]) thrifty_ = static_cast<int32_t>(i);
+    if (costs[i] * widths[thrifty_] <= costs[thrifty_] * widths[i])
+      thrifty_ = static_cast<int32_t>(i);
   }
   exact_below_ = widths[thrifty_] / divisor * widths[widths.size() - 1];
 }

@@ -1,55 +1,14 @@
-// Words to Program. The reader keeps the first fault and then answers zeros, so decoding code
-// reads straight through and asks for the fault where a loop could otherwise run away.
+// Words to Program.
 #include <limits>
 #include <string>
 
 #include "core/program.h"
+#include "core/reader.h"
 
 namespace jaxrec {
 namespace {
 
 constexpr int64_t kMaxClasses = 1 << 16;
-
-class Reader {
- public:
-  explicit Reader(Span<const int64_t> words) : words_(words) {}
-
-  int64_t word() {
-    if (at_ >= words_.size()) return fail("it ends too early");
-    return words_[at_++];
-  }
-
-  /// A number in [0, limit).
-  int32_t below(int64_t limit, const char* what) {
-    const int64_t value = word();
-    if (ok() && (value < 0 || value >= limit))
-      return fail(std::string(what) + " is " + std::to_string(value) + ", expected 0 to below " +
-                  std::to_string(limit));
-    return static_cast<int32_t>(value);
-  }
-
-  /// The length of a list that follows: never more than the words that are left.
-  int32_t count(const char* what) { return below(static_cast<int64_t>(left()) + 1, what); }
-
-  DType dtype() { return static_cast<DType>(below(kNumDTypes, "an element type")); }
-
-  int32_t fail(const std::string& what) {
-    if (ok()) status_ = program_error(what + " (word " + std::to_string(at_) + ")");
-    at_ = words_.size();
-    return 0;
-  }
-
-  bool ok() const { return status_.ok(); }
-  const Status& status() const { return status_; }
-  size_t at() const { return at_; }
-  size_t left() const { return words_.size() - at_; }
-  void seek(size_t at) { at_ = at; }
-
- private:
-  Span<const int64_t> words_;
-  size_t at_ = 0;
-  Status status_;
-};
 
 class Decoder {
  public:
@@ -60,13 +19,15 @@ class Decoder {
     for (int32_t n = in_.count("the number of functions"), i = 0; i < n && in_.ok(); ++i)
       program_.functions.emplace_back();
     if (in_.ok() && program_.functions.empty()) in_.fail("it has no functions");
-    program_.entry = in_.below(static_cast<int64_t>(program_.functions.size()), "the entry function");
+    program_.entry =
+        in_.below(static_cast<int64_t>(program_.functions.size()), "the entry function");
     for (Function& function : program_.functions) signature(function);
     if (in_.ok() && in_.left() != 0) in_.fail("words are left over at its end");
     for (size_t i = 0; i < program_.functions.size() && in_.ok(); ++i) code(i);
     if (!in_.ok()) return in_.status();
     for (size_t i = 0; i < program_.functions.size(); ++i)
-      if (Status status = check_flow(program_, static_cast<int32_t>(i)); !status.ok()) return status;
+      if (Status status = check_flow(program_, static_cast<int32_t>(i)); !status.ok())
+        return status;
     return {};
   }
 
@@ -89,7 +50,8 @@ class Decoder {
   void classes(std::vector<int32_t>& out) {
     const int32_t n = in_.count("a number of values");
     out.reserve(n);
-    for (int32_t i = 0; i < n && in_.ok(); ++i) out.push_back(in_.below(program_.num_classes, "a class"));
+    for (int32_t i = 0; i < n && in_.ok(); ++i)
+      out.push_back(in_.below(program_.num_classes, "a class"));
   }
 
   void dtypes(std::vector<DType>& out) {
@@ -319,8 +281,8 @@ class Decoder {
 
   Reader in_;
   Program& program_;
-  std::vector<WordRange> spans_;         // of each function's code
-  std::vector<int32_t> instr_of_word_;   // of the function being decoded; -1 inside an instruction
+  std::vector<WordRange> spans_;        // of each function's code
+  std::vector<int32_t> instr_of_word_;  // of the function being decoded; -1 inside an instruction
   Function* function_ = nullptr;
   size_t begin_ = 0, end_ = 0;
 };

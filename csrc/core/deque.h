@@ -18,7 +18,9 @@ namespace jaxrec {
 template <class T>
 class Deque {
  public:
-  explicit Deque(int64_t capacity = 1024) { ring_.store(add_ring(capacity), std::memory_order_relaxed); }
+  explicit Deque(int64_t capacity = 1024) {
+    ring_.store(add_ring(capacity), std::memory_order_relaxed);
+  }
   Deque(const Deque&) = delete;
   Deque& operator=(const Deque&) = delete;
 
@@ -26,7 +28,8 @@ class Deque {
   void push(T* item) {
     // Relaxed: only the owner writes bottom_.
     const int64_t bottom = bottom_.load(std::memory_order_relaxed);
-    // Acquire: slots below the top we see may be overwritten, so their thieves must be done reading.
+    // Acquire: slots below the top we see may be overwritten, so their thieves must be done
+    // reading.
     const int64_t top = top_.load(std::memory_order_acquire);
     Ring* ring = ring_.load(std::memory_order_relaxed);
     if (bottom - top >= ring->capacity) ring = grow(ring, top, bottom);
@@ -40,8 +43,8 @@ class Deque {
     const int64_t bottom = bottom_.load(std::memory_order_relaxed) - 1;
     Ring* ring = ring_.load(std::memory_order_relaxed);
     // Sequentially consistent, as is the load of top_: our claim on the item comes before we look
-    // at the top in the one order that `steal` (top, then bottom) takes part in, so of an owner and a
-    // thief that are after the same item at least one sees the other.
+    // at the top in the one order that `steal` (top, then bottom) takes part in, so of an owner and
+    // a thief that are after the same item at least one sees the other.
     bottom_.store(bottom, std::memory_order_seq_cst);
     int64_t top = top_.load(std::memory_order_seq_cst);
     if (top > bottom) {  // it was empty
@@ -51,7 +54,8 @@ class Deque {
     T* item = ring->get(bottom);
     if (top < bottom) return item;
     // The last item: race the thieves for it by moving the top, as they do.
-    if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst, std::memory_order_relaxed))
+    if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                      std::memory_order_relaxed))
       item = nullptr;
     bottom_.store(bottom + 1, std::memory_order_relaxed);
     return item;
@@ -67,7 +71,8 @@ class Deque {
     // Acquire: see the slots that `grow` copied before it published the ring.
     T* item = ring_.load(std::memory_order_acquire)->get(top);
     // The item counts only if the top is still ours to move; otherwise its slot may be reused.
-    if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst, std::memory_order_relaxed))
+    if (!top_.compare_exchange_strong(top, top + 1, std::memory_order_seq_cst,
+                                      std::memory_order_relaxed))
       return nullptr;
     index = top;
     return item;
@@ -83,7 +88,9 @@ class Deque {
     explicit Ring(int64_t n) : capacity(n), slots(new std::atomic<T*>[n]) {}
     // Relaxed: bottom_ and top_ order the slots.
     T* get(int64_t i) const { return slots[i & (capacity - 1)].load(std::memory_order_relaxed); }
-    void put(int64_t i, T* item) { slots[i & (capacity - 1)].store(item, std::memory_order_relaxed); }
+    void put(int64_t i, T* item) {
+      slots[i & (capacity - 1)].store(item, std::memory_order_relaxed);
+    }
     const int64_t capacity;  // a power of two
     std::unique_ptr<std::atomic<T*>[]> slots;
   };

@@ -18,8 +18,9 @@ inline constexpr size_t byte_width(DType dtype) {
 
 /// NumPy's name of the type, for messages.
 inline constexpr const char* dtype_name(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {"bool",   "int8",   "int16",  "int32",   "int64",  "uint8",
-                                              "uint16", "uint32", "uint64", "float32", "float64"};
+  constexpr const char* kNames[kNumDTypes] = {"bool",   "int8",    "int16",  "int32",
+                                              "int64",  "uint8",   "uint16", "uint32",
+                                              "uint64", "float32", "float64"};
   return kNames[static_cast<int>(dtype)];
 }
 

@@ -12,14 +12,15 @@
 namespace jaxrec {
 namespace {
 
-constexpr size_t kSerialFrames = 1 << 14;  // below this many frames a thread costs more than it gives
+constexpr size_t kSerialFrames = 1
+                                 << 14;  // below this many frames a thread costs more than it gives
 constexpr int32_t kMostWorkers = 8;
 constexpr int64_t kMostFrames = std::numeric_limits<int32_t>::max() - 1;
 
 class Expander {
  public:
-  Expander(const Program& program, const std::vector<Outer>& outers, const std::vector<Array>& roots,
-           const ExpandOptions& options, Expansion& out)
+  Expander(const Program& program, const std::vector<Outer>& outers,
+           const std::vector<Array>& roots, const ExpandOptions& options, Expansion& out)
       : program_(program), outers_(outers), roots_(roots), options_(options), out_(out) {
     const int64_t depth = options.depth_limit < 0 ? kMostFrames : options.depth_limit;
     out.shared.limits = {std::min(options.call_limit, kMostFrames), std::min(depth, kMostFrames)};
@@ -32,14 +33,16 @@ class Expander {
     const int32_t workers = options_.workers == 0 ? automatic_workers() : options_.workers;
     Call* next = tasks_.pop();
     if (options_.workers <= 1)
-      next = first.drain(tasks_, next, segment, workers > 1 ? kSerialFrames : std::numeric_limits<size_t>::max());
+      next = first.drain(tasks_, next, segment,
+                         workers > 1 ? kSerialFrames : std::numeric_limits<size_t>::max());
     if (next != nullptr) run_workers(workers, next, segment);
     return finish();
   }
 
  private:
   static int32_t automatic_workers() {
-    return std::clamp<int32_t>(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, kMostWorkers);
+    return std::clamp<int32_t>(static_cast<int32_t>(std::thread::hardware_concurrency()), 1,
+                               kMostWorkers);
   }
 
   Worker& add_worker() {
@@ -51,8 +54,10 @@ class Expander {
   void push_roots(Worker& worker, Segment& segment) {
     const size_t num_control = roots_.size();
     for (int64_t lane = options_.lanes - 1; lane >= 0; --lane) {
-      Call* call = new_call(worker.arena,
-                            {segment.number, Call::kRoot, 0, program_.entry, static_cast<int32_t>(lane), 1}, num_control);
+      Call* call =
+          new_call(worker.arena,
+                   {segment.number, Call::kRoot, 0, program_.entry, static_cast<int32_t>(lane), 1},
+                   num_control);
       for (size_t i = 0; i < num_control; ++i)
         call->control()[i] = load_element(roots_[i].data, roots_[i].dtype, lane);
       tasks_.push(call);
@@ -123,7 +128,8 @@ class Expander {
       base += static_cast<int32_t>(segment->calls.size());
       out_.segments.push_back(segment);
       std::vector<Segment*>& next = stolen[segment->number];
-      std::sort(next.begin(), next.end(), [](const Segment* a, const Segment* b) { return a->steal < b->steal; });
+      std::sort(next.begin(), next.end(),
+                [](const Segment* a, const Segment* b) { return a->steal < b->steal; });
       stack.insert(stack.end(), next.begin(), next.end());
     }
   }
@@ -151,8 +157,8 @@ std::vector<PathStep> path_to(const Worker& worker, const Call* call) {
   return path;
 }
 
-Status describe(const Program& program, const std::vector<Outer>& outers, const ExpandOptions& options,
-                const Expansion& expansion) {
+Status describe(const Program& program, const std::vector<Outer>& outers,
+                const ExpandOptions& options, const Expansion& expansion) {
   const Worker& worker = *expansion.workers[0];
   if (worker.fault == Worker::Fault::kMemory) return internal_error("out of memory");
   const Names names(program, options.names);
@@ -161,16 +167,18 @@ Status describe(const Program& program, const std::vector<Outer>& outers, const 
     case Worker::Fault::kIndex:
       return index_error(names, path, worker.index_fault(), outers[worker.index_fault().outer]);
     case Worker::Fault::kDepth:
-      return depth_limit_error(program, names, path, *worker.fault_call, expansion.shared.limits.depth);
+      return depth_limit_error(program, names, path, *worker.fault_call,
+                               expansion.shared.limits.depth);
     default:
-      return call_limit_error(program, names, path, *worker.fault_call, expansion.shared.limits.calls);
+      return call_limit_error(program, names, path, *worker.fault_call,
+                              expansion.shared.limits.calls);
   }
 }
 
 }  // namespace
 
-Status expand(const Program& program, const std::vector<Outer>& outers, const std::vector<Array>& roots,
-              const ExpandOptions& options, Expansion& out) {
+Status expand(const Program& program, const std::vector<Outer>& outers,
+              const std::vector<Array>& roots, const ExpandOptions& options, Expansion& out) {
   if (Expander(program, outers, roots, options, out).run() == Worker::Fault::kNone) return {};
   // Several workers find faults in any order. One worker finds the first in preorder, so the
   // message is always the same.

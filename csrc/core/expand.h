@@ -31,7 +31,7 @@ struct Expansion {
 };
 
 /// `roots` are the entry function's control arguments, each of shape [lanes].
-Status expand(const Program& program, const std::vector<Outer>& outers, const std::vector<Array>& roots,
-              const ExpandOptions& options, Expansion& out);
+Status expand(const Program& program, const std::vector<Outer>& outers,
+              const std::vector<Array>& roots, const ExpandOptions& options, Expansion& out);
 
 }  // namespace jaxrec

@@ -2,36 +2,38 @@
 
 #include <algorithm>
 #include <new>
-#include <utility>
+
+#include "core/buffers.h"
 
 namespace jaxrec {
 namespace {
 
-class Filler {
+class Filler : private Buffers {
  public:
   Filler(const Schedule& schedule, const std::vector<Array>& buffers, const FillOptions& options)
-      : schedule_(schedule),
+      : Buffers(schedule, buffers),
+        schedule_(schedule),
         program_(schedule.program),
         layout_(schedule.layout),
-        buffers_(buffers),
         options_(options) {}
 
   Status run() {
-    if (buffers_.size() != num_buffers())
-      return program_error("got " + std::to_string(buffers_.size()) + " buffers, expected " +
+    if (size() != num_buffers())
+      return program_error("got " + std::to_string(size()) + " buffers, expected " +
                            std::to_string(num_buffers()));
-    if (options_.capacity.size() != 0 && options_.capacity.size() != 2 * static_cast<size_t>(program_.num_classes))
+    if (options_.capacity.size() != 0 &&
+        options_.capacity.size() != 2 * static_cast<size_t>(program_.num_classes))
       return program_error("capacity needs two numbers a class");
     info();
     waves();
-    for (size_t i = 0; i < program_.cells.size() && status_.ok(); ++i) cell_buffers(i);
-    if (status_.ok()) result_buffers();
-    for (int32_t c = 0; c < program_.num_classes && status_.ok(); ++c) class_buffers(c);
-    if (status_.ok()) write_reads();
-    if (status_.ok() && options_.readers) write_readers();
-    if (status_.ok()) write_cells();
-    if (schedule_.collect && status_.ok()) collected();
-    return status_;
+    for (size_t i = 0; i < program_.cells.size() && ok(); ++i) cell_buffers(i);
+    if (ok()) result_buffers();
+    for (int32_t c = 0; c < program_.num_classes && ok(); ++c) class_buffers(c);
+    if (ok()) write_reads();
+    if (ok() && options_.readers) write_readers();
+    if (ok()) write_cells();
+    if (schedule_.collect && ok()) collected();
+    return status();
   }
 
  private:
@@ -43,56 +45,25 @@ class Filler {
 
   size_t num_buffers() const {
     const Function& entry = program_.entry_function();
-    size_t n = 2 + static_cast<size_t>(program_.num_classes) + entry.data.size() + entry.results.size();
-    for (const Cell& cell : program_.cells) n += cell.inputs.size() + cell.outputs.size() + cell.exports.size() + 1;
+    size_t n =
+        2 + static_cast<size_t>(program_.num_classes) + entry.data.size() + entry.results.size();
+    for (const Cell& cell : program_.cells)
+      n += cell.inputs.size() + cell.outputs.size() + cell.exports.size() + 1;
     return n + (schedule_.collect ? entry.results.size() + 1 + entry.control.size() : 0);
-  }
-
-  // The next buffer, which must be of this type.
-  Array take(DType dtype, int64_t rank, const char* what) {
-    const Array& array = buffers_[at_++];
-    if (array.dtype != dtype || array.rank() != rank) {
-      fail(program_error("buffer " + std::to_string(at_ - 1) + " (" + what + ") should be " + dtype_name(dtype) +
-                         " of rank " + std::to_string(rank)));
-      return {nullptr, dtype, {}};
-    }
-    return array;
-  }
-
-  Span<int32_t> take_ints(const char* what) {
-    const Array array = take(DType::kI32, 1, what);
-    return {array.as<int32_t>(), status_.ok() ? static_cast<size_t>(array.size()) : 0};
-  }
-
-  static void clear(const Array& array) {
-    std::fill_n(array.as<char>(), byte_width(array.dtype) * array.size(), char{0});
-  }
-
-  void require(const char* what, int64_t needed, int64_t got) {
-    if (needed <= got) return;
-    const Names names(program_, schedule_.names);
-    fail(capacity_error(names.function(program_.entry) + " needs " + std::to_string(needed) + " " + what +
-                            " in this invocation of " + std::to_string(schedule_.expansion.num_calls) +
-                            " calls, but there is room for " + std::to_string(got) +
-                            ". Pass rec_fn(max_calls=...) with a greater number.",
-                        needed));
-  }
-
-  void fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
   }
 
   int64_t padded(int64_t rows) const { return rows + 2 * static_cast<int64_t>(layout_.pad); }
 
   void info() {
     const Span<int32_t> out = take_ints("info");
-    if (!status_.ok()) return;
+    if (!ok()) return;
     const int64_t expected = info_size(schedule_);
     if (static_cast<int64_t>(out.size()) != expected)
       return fail(program_error("info has " + std::to_string(out.size()) + " elements, expected " +
                                 std::to_string(expected)));
     const int32_t head[] = {static_cast<int32_t>(layout_.waves.size()), schedule_.frames->size(),
-                            static_cast<int32_t>(layout_.collected.size()), schedule_.expansion.depth};
+                            static_cast<int32_t>(layout_.collected.size()),
+                            schedule_.expansion.depth};
     int32_t* next = std::copy(std::begin(head), std::end(head), out.begin());
     for (const auto* part : {&layout_.result_starts, &layout_.collect_starts, &layout_.value_rows,
                              &layout_.read_rows, &layout_.cell_rows})
@@ -101,14 +72,14 @@ class Filler {
 
   void waves() {
     const Array array = take(DType::kI32, 2, "waves");
-    if (!status_.ok()) return;
+    if (!ok()) return;
     const int64_t columns = 3 + layout_.max_out + layout_.max_in;
     if (array.dims[1] != columns)
-      return fail(program_error("waves has " + std::to_string(array.dims[1]) + " columns, expected " +
-                                std::to_string(columns)));
+      return fail(program_error("waves has " + std::to_string(array.dims[1]) +
+                                " columns, expected " + std::to_string(columns)));
     const int64_t n = static_cast<int64_t>(layout_.waves.size());
     require("waves", n, array.dims[0]);
-    if (!status_.ok()) return;
+    if (!ok()) return;
     int32_t* row = array.as<int32_t>();
     for (int64_t i = 0; i < n; ++i, row += columns) write_wave(schedule_, i, row);
     for (int64_t i = n; i < array.dims[0]; ++i, row += columns) {
@@ -126,10 +97,11 @@ class Filler {
       require("firings", needed, static_cast<int64_t>(cell.reads.back().size()));
       std::fill(cell.reads.back().begin(), cell.reads.back().end(), layout_.pad);
     }
-    for (size_t k = 0; k < type.outputs.size(); ++k) cell.readers.push_back(take_readers("firings", needed));
+    for (size_t k = 0; k < type.outputs.size(); ++k)
+      cell.readers.push_back(take_readers("firings", needed));
     for (DType dtype : type.exports) {
       cell.exports.push_back(take(dtype, 1, "an export"));
-      if (!status_.ok()) return;
+      if (!ok()) return;
       require("firings", needed, cell.exports.back().size());
       clear(cell.exports.back());
     }
@@ -150,16 +122,17 @@ class Filler {
 
   void result_buffers() {
     const Function& entry = program_.entry_function();
-    for (size_t k = 0; k < entry.data.size(); ++k) root_readers_.push_back(take_readers("lanes", layout_.lanes));
+    for (size_t k = 0; k < entry.data.size(); ++k)
+      root_readers_.push_back(take_readers("lanes", layout_.lanes));
     take_results(entry.results.size(), "results", schedule_.frames->roots);
     if (schedule_.collect) take_results(entry.results.size(), "collected calls", layout_.collected);
   }
 
   void take_results(size_t count, const char* what, const std::vector<int32_t>& frames) {
-    for (size_t k = 0; k < count && status_.ok(); ++k) {
+    for (size_t k = 0; k < count && ok(); ++k) {
       const Span<int32_t> rows = take_ints("result rows");
       require(what, static_cast<int64_t>(frames.size()), static_cast<int64_t>(rows.size()));
-      if (!status_.ok()) return;
+      if (!ok()) return;
       std::fill(rows.begin(), rows.end(), layout_.pad);
       for (size_t i = 0; i < frames.size(); ++i) rows[i] = layout_.row(result(frames[i], k));
     }
@@ -191,7 +164,8 @@ class Filler {
       for (size_t k = 0; k < inputs; ++k)
         for (int32_t i = 0; i < wave.count; ++i) {
           const Firing& firing = firings[layout_.order[wave.first + i]];
-          fun(wave.cell, k, wave.cell_row + i, schedule_.values.inputs[firing.input + k], starts[k] + i);
+          fun(wave.cell, k, wave.cell_row + i, schedule_.values.inputs[firing.input + k],
+              starts[k] + i);
         }
       starts += layout_.max_in;
     }
@@ -221,7 +195,8 @@ class Filler {
   void write_readers() {
     const std::vector<int32_t*> ends = reader_places();
     const auto place = [&](ValueId value) -> int32_t& {
-      return value >= 0 ? *ends[value] : root_readers_[~value / layout_.lanes][~value % layout_.lanes + 1];
+      return value >= 0 ? *ends[value]
+                        : root_readers_[~value / layout_.lanes][~value % layout_.lanes + 1];
     };
     each_read([&](int32_t, size_t, int32_t, ValueId value, int32_t) { ++place(value); });
     each_result_read([&](int32_t, ValueId value, int32_t) { ++place(value); });
@@ -229,7 +204,8 @@ class Filler {
     each_read([&](int32_t cell, size_t k, int32_t, ValueId value, int32_t read) {
       reader_rows_[program_.cells[cell].inputs[k]][place(value)++] = read;
     });
-    each_result_read([&](int32_t c, ValueId value, int32_t read) { reader_rows_[c][place(value)++] = read; });
+    each_result_read(
+        [&](int32_t c, ValueId value, int32_t read) { reader_rows_[c][place(value)++] = read; });
   }
 
   // Where the pointer behind each output is. It counts readers first, then says where they start,
@@ -256,8 +232,10 @@ class Filler {
       }
     };
     for (size_t i = 0; i < cells_.size(); ++i)
-      for (size_t k = 0; k < cells_[i].readers.size(); ++k) table(program_.cells[i].outputs[k], cells_[i].readers[k]);
-    for (size_t k = 0; k < root_readers_.size(); ++k) table(program_.entry_function().data[k], root_readers_[k]);
+      for (size_t k = 0; k < cells_[i].readers.size(); ++k)
+        table(program_.cells[i].outputs[k], cells_[i].readers[k]);
+    for (size_t k = 0; k < root_readers_.size(); ++k)
+      table(program_.entry_function().data[k], root_readers_[k]);
     for (int32_t c = 0; c < program_.num_classes; ++c)
       std::fill(reader_rows_[c].begin() + totals[c], reader_rows_[c].end(), 0);
   }
@@ -267,7 +245,8 @@ class Filler {
     const std::vector<Firing>& firings = schedule_.values.firings;
     std::vector<int32_t> rows(firings.size());
     for (const Wave& wave : layout_.waves)
-      for (int32_t i = 0; i < wave.count; ++i) rows[layout_.order[wave.first + i]] = wave.cell_row + i;
+      for (int32_t i = 0; i < wave.count; ++i)
+        rows[layout_.order[wave.first + i]] = wave.cell_row + i;
     const Word* word = schedule_.frames->exports.data();
     for (size_t i = 0; i < firings.size(); ++i) {
       const CellBuffers& cell = cells_[firings[i].cell];
@@ -281,15 +260,15 @@ class Filler {
     const int64_t n = static_cast<int64_t>(frames.size());
     const Span<int32_t> lanes = take_ints("the lanes of calls");
     require("collected calls", n, static_cast<int64_t>(lanes.size()));
-    if (!status_.ok()) return;
+    if (!ok()) return;
     std::fill(lanes.begin(), lanes.end(), 0);
     for (int64_t i = 0; i < n; ++i) lanes[i] = schedule_.frames->calls[frames[i]]->lane;
     const std::vector<DType>& types = program_.entry_function().control;
-    for (size_t k = 0; k < types.size() && status_.ok(); ++k) {
+    for (size_t k = 0; k < types.size() && ok(); ++k) {
       const Array out = take(types[k], 1, "an argument of calls");
-      if (!status_.ok()) return;
+      if (!ok()) return;
       require("collected calls", n, out.size());
-      if (!status_.ok()) return;
+      if (!ok()) return;
       clear(out);
       for (int64_t i = 0; i < n; ++i)
         store_element(out.data, types[k], i, schedule_.frames->calls[frames[i]]->control()[k]);
@@ -299,13 +278,10 @@ class Filler {
   const Schedule& schedule_;
   const Program& program_;
   const Layout& layout_;
-  const std::vector<Array>& buffers_;
   const FillOptions& options_;
-  size_t at_ = 0;  // next buffer
   std::vector<CellBuffers> cells_;
   std::vector<Span<int32_t>> root_readers_;  // a root data argument
   std::vector<Span<int32_t>> reader_rows_;   // a class
-  Status status_;
 };
 
 }  // namespace
@@ -327,7 +303,8 @@ int64_t info_size(const Schedule& schedule) {
          static_cast<int64_t>(program.cells.size());
 }
 
-Status fill(const Schedule& schedule, const std::vector<Array>& buffers, const FillOptions& options) {
+Status fill(const Schedule& schedule, const std::vector<Array>& buffers,
+            const FillOptions& options) {
   try {
     return Filler(schedule, buffers, options).run();
   } catch (const std::bad_alloc&) {

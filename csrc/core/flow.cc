@@ -21,7 +21,8 @@ class FlowCheck {
     // One more than needed: an empty state means "nothing arrived".
     state_.assign(function.num_registers + function.num_slots + 1, kUnset);
     for (size_t i = 0; i < function.control.size(); ++i) state_[i] = kSet;
-    for (size_t i = 0; i < function.data.size(); ++i) slot(static_cast<int32_t>(i)) = function.data[i];
+    for (size_t i = 0; i < function.data.size(); ++i)
+      slot(static_cast<int32_t>(i)) = function.data[i];
   }
 
   Status run() {
@@ -79,7 +80,8 @@ class FlowCheck {
         return node(pool + in.c, cell.exports.size(), cell.inputs, cell.outputs);
       }
       case Kind::kAlias:
-        if (slot(in.a) == kUnset) fault_ = "ALIAS reads slot " + std::to_string(in.a) + " before it is written";
+        if (slot(in.a) == kUnset)
+          fault_ = "ALIAS reads slot " + std::to_string(in.a) + " before it is written";
         slot(in.dst) = slot(in.a);
         return;
       case Kind::kReturn: return take(pool + in.c, function_.results), leave();
@@ -99,12 +101,14 @@ class FlowCheck {
   void take(const int32_t* slots, const std::vector<int32_t>& classes) {
     for (size_t i = 0; i < classes.size(); ++i)
       if (slot(slots[i]) != classes[i])
-        fault_ = "slot " + std::to_string(slots[i]) + " holds class " + std::to_string(slot(slots[i])) +
-                 " (-1: nothing), expected class " + std::to_string(classes[i]);
+        fault_ = "slot " + std::to_string(slots[i]) + " holds class " +
+                 std::to_string(slot(slots[i])) + " (-1: nothing), expected class " +
+                 std::to_string(classes[i]);
   }
 
   void read(int32_t reg) {
-    if (state_[reg] == kUnset) fault_ = "register " + std::to_string(reg) + " is read before it is written";
+    if (state_[reg] == kUnset)
+      fault_ = "register " + std::to_string(reg) + " is read before it is written";
   }
   void read_all(const int32_t* regs, int32_t n) {
     for (int32_t i = 0; i < n; ++i) read(regs[i]);
@@ -114,8 +118,8 @@ class FlowCheck {
 
   const Program& program_;
   const Function& function_;
-  State state_;                  // registers, then slots
-  std::vector<State> waiting_;   // what jumps bring to each instruction; empty: nothing yet
+  State state_;                 // registers, then slots
+  std::vector<State> waiting_;  // what jumps bring to each instruction; empty: nothing yet
   std::string fault_;
   bool live_ = true;
 };

@@ -25,15 +25,17 @@ void take_segments(Expansion& expansion, FrameTable& frames) {
   for (const auto& worker : expansion.workers) shifts.push_back(frames.table.append(worker->table));
   frames.calls.reserve(expansion.num_calls);
   frames.outlines.reserve(expansion.num_calls);
-  for (const Segment* segment : expansion.segments) take_segment(*segment, shifts[segment->worker], frames);
+  for (const Segment* segment : expansion.segments)
+    take_segment(*segment, shifts[segment->worker], frames);
 }
 
 struct Totals {
   int64_t child = 0, firing = 0, input = 0, output = 0, arg = 0, result = 0;
 
   FrameStart start() const {
-    return {static_cast<int32_t>(child),  static_cast<int32_t>(firing), static_cast<int32_t>(input),
-            static_cast<int32_t>(output), static_cast<int32_t>(arg),    static_cast<int32_t>(result)};
+    return {static_cast<int32_t>(child), static_cast<int32_t>(firing),
+            static_cast<int32_t>(input), static_cast<int32_t>(output),
+            static_cast<int32_t>(arg),   static_cast<int32_t>(result)};
   }
   void add(const Outline& outline, const Function& function) {
     child += outline.num_calls;
@@ -73,7 +75,8 @@ Status number_frames(const Program& program, Expansion& expansion, FrameTable& f
     }
   }
   if (!totals.fit())
-    return internal_error("more than 2147483647 values in one invocation (" + std::to_string(n) + " calls)");
+    return internal_error("more than 2147483647 values in one invocation (" + std::to_string(n) +
+                          " calls)");
   frames.totals = totals.start();
   return {};
 }

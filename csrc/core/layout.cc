@@ -19,8 +19,8 @@ std::vector<int32_t> sorted_by(const std::vector<int32_t>& items, int32_t num_ke
 
 class Builder {
  public:
-  Builder(const Program& program, const FrameTable& frames, const Values& values, const LayoutOptions& options,
-          Layout& out)
+  Builder(const Program& program, const FrameTable& frames, const Values& values,
+          const LayoutOptions& options, Layout& out)
       : program_(program),
         frames_(frames),
         values_(values),
@@ -40,14 +40,16 @@ class Builder {
     next_value_.assign(program_.num_classes, out_.pad);
     next_read_ = next_value_;
     next_cell_.assign(program_.cells.size(), out_.pad);
-    for (int32_t c : program_.entry_function().data) out_.root_starts.push_back(block(next_value_, c, out_.lanes));
+    for (int32_t c : program_.entry_function().data)
+      out_.root_starts.push_back(block(next_value_, c, out_.lanes));
     order();
     cut_groups();
     for (int32_t c : program_.entry_function().results)
       out_.result_starts.push_back(block(next_read_, c, out_.lanes));
     if (options_.collect)
       for (int32_t c : program_.entry_function().results)
-        out_.collect_starts.push_back(block(next_read_, c, static_cast<int32_t>(out_.collected.size())));
+        out_.collect_starts.push_back(
+            block(next_read_, c, static_cast<int32_t>(out_.collected.size())));
     return {};
   }
 
@@ -59,7 +61,8 @@ class Builder {
 
   // Counted in 64 bits before any row is handed out, so that row numbers never overflow.
   Status count_rows() {
-    std::vector<int64_t> cells(program_.cells.size()), values(program_.num_classes), reads(program_.num_classes);
+    std::vector<int64_t> cells(program_.cells.size()), values(program_.num_classes),
+        reads(program_.num_classes);
     for (const Firing& firing : values_.firings) ++cells[firing.cell];
     for (size_t i = 0; i < cells.size(); ++i) {
       for (int32_t c : program_.cells[i].outputs) values[c] += cells[i];
@@ -68,7 +71,8 @@ class Builder {
     const int64_t reported = out_.lanes + static_cast<int64_t>(out_.collected.size());
     for (int32_t c : program_.entry_function().data) values[c] += out_.lanes;
     for (int32_t c : program_.entry_function().results) reads[c] += reported;
-    const int64_t most = std::numeric_limits<int32_t>::max() - 2 * static_cast<int64_t>(out_.pad) - 1;
+    const int64_t most =
+        std::numeric_limits<int32_t>::max() - 2 * static_cast<int64_t>(out_.pad) - 1;
     for (const auto* counts : {&cells, &values, &reads})
       for (int64_t n : *counts)
         if (n > most) return internal_error("more than 2147483647 rows in one invocation");
@@ -112,7 +116,8 @@ class Builder {
 
   bool same_group(int32_t i, int32_t j) const {
     const int32_t a = out_.order[i], b = out_.order[j];
-    return values_.heights[a] == values_.heights[b] && values_.firings[a].cell == values_.firings[b].cell;
+    return values_.heights[a] == values_.heights[b] &&
+           values_.firings[a].cell == values_.firings[b].cell;
   }
 
   void add_wave(int32_t width, int32_t first, int32_t count) {

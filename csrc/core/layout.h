@@ -19,21 +19,22 @@ struct Wave {
   int32_t first;
 };
 
-/// Waves by (height, cell), firings in firing order. Rows begin at `pad`, the greatest width, in every
-/// row space: what a wave computes beyond its count then stays inside.
+/// Waves by (height, cell), firings in firing order. Rows begin at `pad`, the greatest width, in
+/// every row space: what a wave computes beyond its count then stays inside.
 struct Layout {
   int32_t pad = 0;
   int32_t lanes = 0;
-  int32_t max_in = 0, max_out = 0;      // input and output slots of any cell
-  std::vector<int32_t> order;           // firings, wave by wave
+  int32_t max_in = 0, max_out = 0;  // input and output slots of any cell
+  std::vector<int32_t> order;       // firings, wave by wave
   std::vector<Wave> waves;
-  std::vector<int32_t> out_starts;      // [waves, max_out]: value row of each output block
-  std::vector<int32_t> in_starts;       // [waves, max_in]: read row of each input block
-  std::vector<int32_t> root_starts;     // value row of each root data argument's block
-  std::vector<int32_t> result_starts;   // read row of each entry result's block, a row a lane
-  std::vector<int32_t> collect_starts;  // and, if collected, of a block with a row a collected frame
-  std::vector<int32_t> collected;       // the entry function's frames
-  std::vector<int32_t> output_rows;     // value row of each output
+  std::vector<int32_t> out_starts;     // [waves, max_out]: value row of each output block
+  std::vector<int32_t> in_starts;      // [waves, max_in]: read row of each input block
+  std::vector<int32_t> root_starts;    // value row of each root data argument's block
+  std::vector<int32_t> result_starts;  // read row of each entry result's block, a row a lane
+  std::vector<int32_t>
+      collect_starts;                // and, if collected, of a block with a row a collected frame
+  std::vector<int32_t> collected;    // the entry function's frames
+  std::vector<int32_t> output_rows;  // value row of each output
   std::vector<int32_t> value_rows, read_rows;  // rows in use, a class
   std::vector<int32_t> cell_rows;              // firings, a cell
 

@@ -9,7 +9,8 @@ Call* new_call(Arena& arena, const Call& fields, size_t num_control) {
   return new (arena.allocate(sizeof(Call) + num_control * sizeof(Word))) Call(fields);
 }
 
-Machine::Machine(const Program& program, const std::vector<Outer>& outers, Arena& arena, OutlineTable& table)
+Machine::Machine(const Program& program, const std::vector<Outer>& outers, Arena& arena,
+                 OutlineTable& table)
     : program_(program), outers_(outers), arena_(arena), table_(table) {
   int32_t most = 0;
   for (const Function& function : program.functions) most = std::max(most, function.num_registers);
@@ -54,12 +55,14 @@ bool Machine::load(const Instr& in, const Call& call) {
     const Word index = registers_[operands[axis]];
     if (index < 0 || index >= outer.dims[axis]) {
       fault_ = {&call, in.a, static_cast<int32_t>(axis), {}};
-      for (size_t i = 0; i < outer.dims.size(); ++i) fault_.index.push_back(registers_[operands[i]]);
+      for (size_t i = 0; i < outer.dims.size(); ++i)
+        fault_.index.push_back(registers_[operands[i]]);
       return false;
     }
     offset = offset * outer.dims[axis] + index;
   }
-  registers_[in.dst] = load_element(outer.array.data, outer.array.dtype, outer.base(call.lane) + offset);
+  registers_[in.dst] =
+      load_element(outer.array.data, outer.array.dtype, outer.base(call.lane) + offset);
   return true;
 }
 
@@ -75,7 +78,8 @@ void Machine::make_call(const Instr& in, const Call& caller, Segment& segment) {
   const size_t num_control = program_.functions[in.a].control.size();
   const int32_t frame = static_cast<int32_t>(segment.calls.size());
   const int32_t ordinal = static_cast<int32_t>(made_.size());
-  Call* call = new_call(arena_, {segment.number, frame, ordinal, in.a, caller.lane, caller.depth + 1}, num_control);
+  Call* call = new_call(
+      arena_, {segment.number, frame, ordinal, in.a, caller.lane, caller.depth + 1}, num_control);
   for (size_t i = 0; i < num_control; ++i) call->control()[i] = registers_[program_.pool[in.c + i]];
   made_.push_back(call);
 }

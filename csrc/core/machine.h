@@ -15,7 +15,7 @@ namespace jaxrec {
 struct Outer {
   Array array;
   int64_t lane_stride = 1;
-  int64_t lane_size = 0;  // 0: the same for all lanes
+  int64_t lane_size = 0;     // 0: the same for all lanes
   Span<const int64_t> dims;  // without the lanes' axis
   int64_t elements = 1;      // of one lane
 
@@ -35,7 +35,8 @@ struct IndexFault {
 /// One worker's machine. It writes frames, calls and exports where it is told to.
 class Machine {
  public:
-  Machine(const Program& program, const std::vector<Outer>& outers, Arena& arena, OutlineTable& table);
+  Machine(const Program& program, const std::vector<Outer>& outers, Arena& arena,
+          OutlineTable& table);
 
   /// Runs `call` as the next frame of `segment`. False: see `fault`.
   bool run(const Call& call, Segment& segment);

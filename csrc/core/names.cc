@@ -39,7 +39,8 @@ std::string format_args(const Program& program, const Names& names, const Call& 
   const std::vector<DType>& types = program.functions[call.callee].control;
   std::string out = "(";
   for (size_t i = 0; i < types.size(); ++i)
-    out += (i ? ", " : "") + names.arg(call.callee, i) + "=" + format_value(types[i], call.control()[i]);
+    out += (i ? ", " : "") + names.arg(call.callee, i) + "=" +
+           format_value(types[i], call.control()[i]);
   return out + ")";
 }
 
@@ -49,10 +50,12 @@ std::string format_list(Span<const int64_t> items) {
   return out;
 }
 
-std::string limit_text(const Program& program, const Names& names, const std::vector<PathStep>& path,
-                       const Call& last, const std::string& what) {
+std::string limit_text(const Program& program, const Names& names,
+                       const std::vector<PathStep>& path, const Call& last,
+                       const std::string& what) {
   return "RecursionLimitError: " + names.function(program.entry) + " " + what +
-         "; a base case is missing or its condition is never met (a cycle in the indices?). Call path: " +
+         "; a base case is missing or its condition is never met (a cycle in the indices?). Call "
+         "path: " +
          format_path(names, path) + " with arguments " + format_args(program, names, last);
 }
 
@@ -70,7 +73,8 @@ Names::Names(const Program& program, std::string_view text) {
       args.push_back(or_numbered(name, "arg", i));
     }
   }
-  for (size_t i = 0; i < program.outers.size(); ++i) outers_.push_back(or_numbered(next_line(text), "array", i));
+  for (size_t i = 0; i < program.outers.size(); ++i)
+    outers_.push_back(or_numbered(next_line(text), "array", i));
 }
 
 std::string format_path(const Names& names, const std::vector<PathStep>& steps) {
@@ -79,7 +83,8 @@ std::string format_path(const Names& names, const std::vector<PathStep>& steps) 
   for (size_t i = 0; i < steps.size(); ++i) {
     if (i) out += " -> ";
     if (!whole && i == kPathHead) {
-      out += "... (" + format_count(static_cast<int64_t>(steps.size() - kPathHead - kPathTail)) + " more)";
+      out += "... (" + format_count(static_cast<int64_t>(steps.size() - kPathHead - kPathTail)) +
+             " more)";
       i = steps.size() - kPathTail - 1;
     } else {
       out += format_step(names, steps[i]);
@@ -102,20 +107,21 @@ Status index_error(const Names& names, const std::vector<PathStep>& path, const 
                                 ? "an array of " + std::to_string(outer.dims[0]) + " elements"
                                 : "an array of shape (" + format_list(outer.dims) + ")";
   return {Code::kIndex,
-          "JaxRecError: " + names.function(fault.call->callee) + " read " + name + "[" + format_list(fault.index) +
-              "], which is out of range for " + shape + " (axis " + std::to_string(fault.axis) +
-              "). Call path: " + format_path(names, path) + ". Check the indices in '" + full + "'.",
+          "JaxRecError: " + names.function(fault.call->callee) + " read " + name + "[" +
+              format_list(fault.index) + "], which is out of range for " + shape + " (axis " +
+              std::to_string(fault.axis) + "). Call path: " + format_path(names, path) +
+              ". Check the indices in '" + full + "'.",
           0};
 }
 
-Status call_limit_error(const Program& program, const Names& names, const std::vector<PathStep>& path,
-                        const Call& last, int64_t call_limit) {
+Status call_limit_error(const Program& program, const Names& names,
+                        const std::vector<PathStep>& path, const Call& last, int64_t call_limit) {
   const std::string what = "made more than " + std::to_string(call_limit) + " calls without ending";
   return {Code::kRecursionLimit, limit_text(program, names, path, last, what), 0};
 }
 
-Status depth_limit_error(const Program& program, const Names& names, const std::vector<PathStep>& path,
-                         const Call& last, int64_t depth_limit) {
+Status depth_limit_error(const Program& program, const Names& names,
+                         const std::vector<PathStep>& path, const Call& last, int64_t depth_limit) {
   const std::string what = "nested more than " + std::to_string(depth_limit) + " calls deep";
   return {Code::kRecursionLimit, limit_text(program, names, path, last, what), 0};
 }

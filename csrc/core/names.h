@@ -12,8 +12,9 @@
 
 namespace jaxrec {
 
-/// Names of a program, from one text: a line per function, then a line per function with its control
-/// arguments' names between spaces, then a line per outer array. What is missing gets a number.
+/// Names of a program, from one text: a line per function, then a line per function with its
+/// control arguments' names between spaces, then a line per outer array. What is missing gets a
+/// number.
 class Names {
  public:
   Names(const Program& program, std::string_view text);
@@ -43,9 +44,9 @@ std::string format_count(int64_t n);
 /// The texts of a run's faults. `path` leads to the frame at fault.
 Status index_error(const Names& names, const std::vector<PathStep>& path, const IndexFault& fault,
                    const Outer& outer);
-Status call_limit_error(const Program& program, const Names& names, const std::vector<PathStep>& path,
-                        const Call& last, int64_t call_limit);
-Status depth_limit_error(const Program& program, const Names& names, const std::vector<PathStep>& path,
-                         const Call& last, int64_t depth_limit);
+Status call_limit_error(const Program& program, const Names& names,
+                        const std::vector<PathStep>& path, const Call& last, int64_t call_limit);
+Status depth_limit_error(const Program& program, const Names& names,
+                         const std::vector<PathStep>& path, const Call& last, int64_t depth_limit);
 
 }  // namespace jaxrec

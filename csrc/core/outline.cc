@@ -12,7 +12,8 @@ class Builder {
     outline_.firings = static_cast<int32_t>(table.firings.size());
     outline_.events = static_cast<int32_t>(table.events.size());
     slots_.resize(function_.num_slots);
-    for (size_t i = 0; i < function_.data.size(); ++i) slots_[i] = {Ref::kOwnArg, static_cast<int32_t>(i)};
+    for (size_t i = 0; i < function_.data.size(); ++i)
+      slots_[i] = {Ref::kOwnArg, static_cast<int32_t>(i)};
   }
 
   int32_t run(const std::vector<int32_t>& branches) {
@@ -40,7 +41,8 @@ class Builder {
     const int32_t num_args = static_cast<int32_t>(callee.data.size());
     table_.calls.push_back({in.a, in.b, read(operands, num_args), num_args});
     operands += callee.data.size();
-    for (size_t i = 0; i < callee.results.size(); ++i) slots_[operands[i]] = {number, static_cast<int32_t>(i)};
+    for (size_t i = 0; i < callee.results.size(); ++i)
+      slots_[operands[i]] = {number, static_cast<int32_t>(i)};
   }
 
   void fire(const Instr& in) {
@@ -51,7 +53,8 @@ class Builder {
     const int32_t num_outputs = static_cast<int32_t>(cell.outputs.size());
     table_.firings.push_back({in.a, read(operands, num_inputs), num_inputs, num_outputs});
     operands += num_inputs;
-    for (int32_t i = 0; i < num_outputs; ++i) slots_[operands[i]] = {Ref::kOwnOutput, outline_.num_outputs++};
+    for (int32_t i = 0; i < num_outputs; ++i)
+      slots_[operands[i]] = {Ref::kOwnOutput, outline_.num_outputs++};
     outline_.num_inputs += num_inputs;
   }
 
@@ -84,8 +87,8 @@ int32_t extend(std::vector<T>& into, const std::vector<T>& from) {
 
 }  // namespace
 
-int32_t build_outline(const Program& program, int32_t function, const std::vector<int32_t>& branches,
-                      OutlineTable& table) {
+int32_t build_outline(const Program& program, int32_t function,
+                      const std::vector<int32_t>& branches, OutlineTable& table) {
   return Builder(program, function, table).run(branches);
 }
 

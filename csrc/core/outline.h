@@ -13,7 +13,8 @@
 namespace jaxrec {
 
 /// Where a frame finds a value: result `index` of its call `source` (from 0, in program order), or
-/// kOwnOutput: output `index` of the frame, all its firings' outputs in a row, or kOwnArg: argument.
+/// kOwnOutput: output `index` of the frame, all its firings' outputs in a row, or kOwnArg:
+/// argument.
 struct Ref {
   static constexpr int32_t kOwnOutput = -1;
   static constexpr int32_t kOwnArg = -2;
@@ -36,10 +37,10 @@ struct OutlineFiring {
 
 struct Outline {
   int32_t function = 0;
-  int32_t calls = 0, num_calls = 0;      // in OutlineTable::calls
-  int32_t firings = 0, num_firings = 0;  // in OutlineTable::firings
-  int32_t events = 0;                    // in OutlineTable::events, one per call and firing
-  int32_t results = 0, num_results = 0;  // in OutlineTable::refs
+  int32_t calls = 0, num_calls = 0;         // in OutlineTable::calls
+  int32_t firings = 0, num_firings = 0;     // in OutlineTable::firings
+  int32_t events = 0;                       // in OutlineTable::events, one per call and firing
+  int32_t results = 0, num_results = 0;     // in OutlineTable::refs
   int32_t num_inputs = 0, num_outputs = 0;  // of all its firings
 
   int32_t num_events() const { return num_calls + num_firings; }
@@ -78,7 +79,7 @@ struct OutlineTable {
 
 /// Builds the outline of `function` along the given branches of its SWITCHes, in order, and returns
 /// its number.
-int32_t build_outline(const Program& program, int32_t function, const std::vector<int32_t>& branches,
-                      OutlineTable& table);
+int32_t build_outline(const Program& program, int32_t function,
+                      const std::vector<int32_t>& branches, OutlineTable& table);
 
 }  // namespace jaxrec

@@ -15,7 +15,8 @@ constexpr int64_t kMostWorkers = 256;
 
 std::string describe(const Array& array) {
   std::string out = std::string(dtype_name(array.dtype)) + "[";
-  for (size_t i = 0; i < array.dims.size(); ++i) out += (i ? "," : "") + std::to_string(array.dims[i]);
+  for (size_t i = 0; i < array.dims.size(); ++i)
+    out += (i ? "," : "") + std::to_string(array.dims[i]);
   return out + "]";
 }
 
@@ -28,30 +29,35 @@ Status check_widths(const Request& request) {
     last = width;
   }
   for (double cost : request.costs)
-    if (!(cost > 0) || !std::isfinite(cost)) return program_error("costs must be positive and finite");
+    if (!(cost > 0) || !std::isfinite(cost))
+      return program_error("costs must be positive and finite");
   return {};
 }
 
 Status check_roots(const Request& request, const Program& program) {
   const std::vector<DType>& types = program.entry_function().control;
-  if (request.lanes < 0 || request.lanes > kMostLanes) return program_error("the number of lanes is out of range");
+  if (request.lanes < 0 || request.lanes > kMostLanes)
+    return program_error("the number of lanes is out of range");
   if (request.roots.size() != types.size())
-    return program_error("got " + std::to_string(request.roots.size()) + " root arguments, expected " +
-                         std::to_string(types.size()));
+    return program_error("got " + std::to_string(request.roots.size()) +
+                         " root arguments, expected " + std::to_string(types.size()));
   for (size_t i = 0; i < types.size(); ++i) {
     const Array& root = request.roots[i];
     if (root.dtype != types[i] || root.rank() != 1 || root.dims[0] != request.lanes)
-      return program_error("root argument " + std::to_string(i) + " is " + describe(root) + ", expected " +
-                           dtype_name(types[i]) + "[" + std::to_string(request.lanes) + "]");
+      return program_error("root argument " + std::to_string(i) + " is " + describe(root) +
+                           ", expected " + dtype_name(types[i]) + "[" +
+                           std::to_string(request.lanes) + "]");
   }
   return {};
 }
 
-Status bind_outer(const OuterType& type, const Array& array, int64_t stride, int64_t size, Outer& out) {
+Status bind_outer(const OuterType& type, const Array& array, int64_t stride, int64_t size,
+                  Outer& out) {
   const bool batched = size != 0;
   if (array.dtype != type.dtype || array.rank() != type.rank + batched)
-    return program_error("an outer array is " + describe(array) + ", expected " + dtype_name(type.dtype) +
-                         " of rank " + std::to_string(type.rank + batched));
+    return program_error("an outer array is " + describe(array) + ", expected " +
+                         dtype_name(type.dtype) + " of rank " +
+                         std::to_string(type.rank + batched));
   if (size < 0 || (batched && (stride < 1 || array.dims[0] != size)))
     return program_error("an outer array's lanes (stride " + std::to_string(stride) + ", size " +
                          std::to_string(size) + ") do not fit " + describe(array));
@@ -85,8 +91,8 @@ Status check_calls(const Request& request, const Schedule& schedule) {
   const Names names(schedule.program, request.names);
   const std::string n = std::to_string(made);
   return capacity_error(names.function(schedule.program.entry) + " made " + n +
-                            " calls in one invocation, but max_calls is " + std::to_string(request.max_calls) +
-                            ". Pass rec_fn(max_calls=" + n +
+                            " calls in one invocation, but max_calls is " +
+                            std::to_string(request.max_calls) + ". Pass rec_fn(max_calls=" + n +
                             ") or more (or call eagerly, where capacity grows by itself).",
                         made);
 }
@@ -112,8 +118,8 @@ Status plan_unguarded(const Request& request, Schedule& out) {
   out.frames = std::make_unique<FrameTable>(out.program);
   if (status = number_frames(out.program, out.expansion, *out.frames); !status.ok()) return status;
   out.values = walk(out.program, *out.frames, request.lanes);
-  return lay_out(out.program, *out.frames, out.values, {request.widths, request.costs, request.collect},
-                 out.layout);
+  return lay_out(out.program, *out.frames, out.values,
+                 {request.widths, request.costs, request.collect}, out.layout);
 }
 
 }  // namespace

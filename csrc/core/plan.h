@@ -14,17 +14,18 @@
 
 namespace jaxrec {
 
-/// Everything a schedule is a function of. The memory stays the caller's and is read only in `plan`.
+/// Everything a schedule is a function of. The memory stays the caller's and is read only in
+/// `plan`.
 struct Request {
   Span<const int64_t> program;
-  std::vector<Array> roots;          // [lanes] each: the entry function's control arguments
+  std::vector<Array> roots;  // [lanes] each: the entry function's control arguments
   std::vector<Array> outers;
-  Span<const int64_t> outer_lanes;   // (stride, size) an outer; size 0: not batched
+  Span<const int64_t> outer_lanes;  // (stride, size) an outer; size 0: not batched
   int64_t lanes = 0;
   Span<const int64_t> widths;
   Span<const double> costs;
   std::string_view names;
-  int64_t max_calls = -1;   // what the buffers are made for; below 0: no bound
+  int64_t max_calls = -1;  // what the buffers are made for; below 0: no bound
   int64_t call_limit = 10'000'000;
   int64_t depth_limit = -1;  // below 0: no bound
   bool collect = false;

@@ -16,7 +16,19 @@
 namespace jaxrec {
 
 /// How the machine runs an instruction (operations of one shape share a kind).
-enum class Kind : uint8_t { kConst, kUnary, kBinary, kSelect, kLoad, kSwitch, kJump, kCall, kFire, kAlias, kReturn };
+enum class Kind : uint8_t {
+  kConst,
+  kUnary,
+  kBinary,
+  kSelect,
+  kLoad,
+  kSwitch,
+  kJump,
+  kCall,
+  kFire,
+  kAlias,
+  kReturn
+};
 
 /// One instruction. The operands by kind (`pool` is Program::pool):
 ///   kConst   dst = imm                      kUnary   dst = unary(a)

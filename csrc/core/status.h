@@ -11,7 +11,8 @@ enum class Code { kOk, kCapacity, kRecursionLimit, kIndex, kProgram, kInternal }
 
 /// The code's name as Python sees it.
 inline constexpr const char* code_name(Code code) {
-  constexpr const char* kNames[] = {"OK", "CAPACITY", "RECURSION_LIMIT", "INDEX", "PROGRAM", "INTERNAL"};
+  constexpr const char* kNames[] = {"OK",    "CAPACITY", "RECURSION_LIMIT",
+                                    "INDEX", "PROGRAM",  "INTERNAL"};
   return kNames[static_cast<int>(code)];
 }
 
@@ -26,7 +27,8 @@ struct [[nodiscard]] Status {
 
 /// A fault of whoever encoded the program or bound the arrays, not of the user.
 inline Status program_error(const std::string& what) {
-  return {Code::kProgram, "JaxRecError: malformed control program: " + what + ". This is a bug in jaxrec.", 0};
+  return {Code::kProgram,
+          "JaxRecError: malformed control program: " + what + ". This is a bug in jaxrec.", 0};
 }
 
 inline Status internal_error(const std::string& what) {

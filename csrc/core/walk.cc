@@ -1,5 +1,6 @@
-// One pass in the order in which a plain recursive program would execute: when a value is asked for,
-// the call or cell that makes it is done, so its origin is known and no chain is ever followed.
+// One pass in the order in which a plain recursive program would execute: when a value is asked
+// for, the call or cell that makes it is done, so its origin is known and no chain is ever
+// followed.
 #include "core/walk.h"
 
 #include <algorithm>
@@ -95,7 +96,8 @@ class Walker {
     const FrameStart& start = frames_.starts[frame];
     const int32_t* children = frames_.children.data() + start.child;
     for (const Ref *ref = table_.refs.data() + refs, *end = ref + n; ref != end; ++ref) {
-      if (ref->source >= 0) *out++ = out_.results[frames_.starts[children[ref->source]].result + ref->index];
+      if (ref->source >= 0)
+        *out++ = out_.results[frames_.starts[children[ref->source]].result + ref->index];
       else if (ref->source == Ref::kOwnOutput) *out++ = start.output + ref->index;
       else *out++ = args_[start.arg + ref->index];
     }
@@ -106,8 +108,8 @@ class Walker {
   const OutlineTable& table_;
   const int64_t lanes_;
   Values& out_;
-  std::vector<ValueId> args_;    // of each frame
-  std::vector<int32_t> ready_;   // height at which each output can be used
+  std::vector<ValueId> args_;   // of each frame
+  std::vector<int32_t> ready_;  // height at which each output can be used
   std::vector<Activation> stack_;
 };
 

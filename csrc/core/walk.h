@@ -8,8 +8,8 @@
 
 namespace jaxrec {
 
-/// A value: output number `id` of all firings' outputs in firing order, or, below 0, ~(leaf * lanes +
-/// lane) for a data argument of a root.
+/// A value: output number `id` of all firings' outputs in firing order, or, below 0, ~(leaf * lanes
+/// + lane) for a data argument of a root.
 using ValueId = int32_t;
 
 struct Firing {

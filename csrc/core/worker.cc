@@ -7,14 +7,16 @@
 namespace jaxrec {
 namespace {
 
-constexpr int64_t kBatch = 1024;  // calls counted privately before they are added to the shared count
+constexpr int64_t kBatch =
+    1024;  // calls counted privately before they are added to the shared count
 constexpr int64_t kFirstRing = 64;
 constexpr size_t kFirstFrames = 256;
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-Worker::Worker(int32_t number, const Program& program, const std::vector<Outer>& outers, Shared& shared)
+Worker::Worker(int32_t number, const Program& program, const std::vector<Outer>& outers,
+               Shared& shared)
     : number(number),
       table(program),
       deque(kFirstRing),
@@ -33,7 +35,8 @@ Segment& Worker::new_segment() {
 void Worker::fail(Fault what, const Call* call) {
   fault = what;
   fault_call = call;
-  shared_.stop.store(true, std::memory_order_relaxed);  // only a flag: results are read after joining
+  shared_.stop.store(true,
+                     std::memory_order_relaxed);  // only a flag: results are read after joining
 }
 
 // Counts a call, unless it is one too many.
@@ -43,7 +46,8 @@ bool Worker::admit(const Call& call) {
   depth = std::max(depth, call.depth);
   bool over = ++num_calls > shared_.limits.calls;
   if (num_calls % kBatch == 0)
-    over |= shared_.calls.fetch_add(kBatch, std::memory_order_relaxed) + kBatch > shared_.limits.calls;
+    over |=
+        shared_.calls.fetch_add(kBatch, std::memory_order_relaxed) + kBatch > shared_.limits.calls;
   if (over) fail(Fault::kCalls, &call);
   return !over;
 }

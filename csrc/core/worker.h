@@ -21,10 +21,10 @@ struct Limits {
 /// What the workers of one expansion share.
 struct Shared {
   Limits limits;
-  std::atomic<int64_t> calls{0};    // made by all, counted in batches
+  std::atomic<int64_t> calls{0};  // made by all, counted in batches
   std::atomic<int32_t> segments{0};
-  std::atomic<int32_t> active{0};   // workers that may still push tasks
-  std::atomic<bool> stop{false};    // a fault: leave everything
+  std::atomic<int32_t> active{0};  // workers that may still push tasks
+  std::atomic<bool> stop{false};   // a fault: leave everything
 };
 
 /// The tasks of a worker that is alone: a Deque's owner side without its memory orders.

@@ -39,7 +39,8 @@ inline Status decode_buffer(const xla::ffi::AnyBuffer& buffer, Array& out) {
 }
 
 /// The program's words, which may come as pairs of 32-bit halves; `copy` then holds them.
-inline Status decode_words(const Array& array, std::vector<int64_t>& copy, Span<const int64_t>& out) {
+inline Status decode_words(const Array& array, std::vector<int64_t>& copy,
+                           Span<const int64_t>& out) {
   const size_t bytes = byte_width(array.dtype) * static_cast<size_t>(array.size());
   if (array.rank() == 1 && array.dtype == DType::kI64) {
     out = {array.as<int64_t>(), bytes / sizeof(int64_t)};
@@ -96,7 +97,8 @@ class Attributes {
 
  private:
   void fail(std::string_view name, const char* expected) {
-    if (status_.ok()) status_ = program_error("attribute '" + std::string(name) + "' should be " + expected);
+    if (status_.ok())
+      status_ = program_error("attribute '" + std::string(name) + "' should be " + expected);
   }
 
   const xla::ffi::Dictionary& attrs_;

@@ -49,7 +49,8 @@ Status decode_arguments(const ffi::RemainingArgs& args, PlanCall& call) {
     Status status = decode_buffer(*buffer, array);
     if (status.ok() && i == 0) status = decode_words(array, call.words, call.request.program);
     if (!status.ok()) return status;
-    if (i > 0) (i < args.size() - num_outers ? call.request.roots : call.request.outers).push_back(array);
+    if (i > 0)
+      (i < args.size() - num_outers ? call.request.roots : call.request.outers).push_back(array);
   }
   return {};
 }
@@ -64,7 +65,8 @@ Status decode_results(const ffi::RemainingRets& rets, PlanCall& call) {
   return {};
 }
 
-Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets, const ffi::Dictionary& attrs) {
+Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+           const ffi::Dictionary& attrs) {
   PlanCall call;
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
   if (Status status = decode_arguments(args, call); !status.ok()) return status;

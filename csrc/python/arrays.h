@@ -13,14 +13,18 @@
 
 namespace jaxrec {
 
-using NumpyIn = nanobind::ndarray<nanobind::numpy, nanobind::ro, nanobind::c_contig, nanobind::device::cpu>;
+using NumpyIn =
+    nanobind::ndarray<nanobind::numpy, nanobind::ro, nanobind::c_contig, nanobind::device::cpu>;
 using NumpyOut = nanobind::ndarray<nanobind::numpy, nanobind::c_contig, nanobind::device::cpu>;
-using Ints = nanobind::ndarray<nanobind::numpy, const int64_t, nanobind::ndim<1>, nanobind::c_contig>;
+using Ints =
+    nanobind::ndarray<nanobind::numpy, const int64_t, nanobind::ndim<1>, nanobind::c_contig>;
 
 inline DType dtype_of(nanobind::dlpack::dtype type) {
   using nanobind::dlpack::dtype_code;
   const int log2 = type.bits == 8 ? 0 : type.bits == 16 ? 1 : type.bits == 32 ? 2 : 3;
-  const auto sized = [log2](DType first) { return static_cast<DType>(static_cast<int>(first) + log2); };
+  const auto sized = [log2](DType first) {
+    return static_cast<DType>(static_cast<int>(first) + log2);
+  };
   switch (static_cast<dtype_code>(type.code)) {
     case dtype_code::Bool: return DType::kBool;
     case dtype_code::Int: return sized(DType::kI8);
@@ -29,14 +33,16 @@ inline DType dtype_of(nanobind::dlpack::dtype type) {
       if (type.bits == 32) return DType::kF32;
       if (type.bits == 64) return DType::kF64;
       [[fallthrough]];
-    default: throw nanobind::type_error("control values must be bool, integers, float32 or float64");
+    default:
+      throw nanobind::type_error("control values must be bool, integers, float32 or float64");
   }
 }
 
 /// A view of an array that the caller keeps alive; its dimensions are read from the array itself.
 template <class Numpy>
 Array view(const Numpy& array) {
-  return {const_cast<void*>(static_cast<const void*>(array.data())), dtype_of(array.dtype()),
+  return {const_cast<void*>(static_cast<const void*>(array.data())),
+          dtype_of(array.dtype()),
           {array.shape_ptr(), array.ndim()}};
 }
 
@@ -51,8 +57,10 @@ std::vector<Array> views(const std::vector<Numpy>& arrays) {
 /// A new NumPy array that owns the vector.
 inline auto to_numpy(std::vector<int32_t> values, std::vector<size_t> shape) {
   auto* owned = new std::vector<int32_t>(std::move(values));
-  nanobind::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<int32_t>*>(p); });
-  return nanobind::ndarray<nanobind::numpy, int32_t>(owned->data(), shape.size(), shape.data(), owner);
+  nanobind::capsule owner(owned,
+                          [](void* p) noexcept { delete static_cast<std::vector<int32_t>*>(p); });
+  return nanobind::ndarray<nanobind::numpy, int32_t>(owned->data(), shape.size(), shape.data(),
+                                                     owner);
 }
 
 inline auto to_numpy(std::vector<int32_t> values) {

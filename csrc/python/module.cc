@@ -31,9 +31,10 @@ void raise_if_failed(Status status) {
 }
 
 std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& roots,
-                                     const std::vector<NumpyIn>& outers, Ints outer_lanes, int64_t lanes,
-                                     const std::vector<int64_t>& widths, const std::vector<double>& costs,
-                                     const std::string& names, int64_t max_calls, int64_t call_limit, bool collect,
+                                     const std::vector<NumpyIn>& outers, Ints outer_lanes,
+                                     int64_t lanes, const std::vector<int64_t>& widths,
+                                     const std::vector<double>& costs, const std::string& names,
+                                     int64_t max_calls, int64_t call_limit, bool collect,
                                      int64_t workers, int64_t depth_limit) {
   Request request;
   request.program = {program.data(), program.size()};
@@ -74,7 +75,8 @@ auto waves(const Schedule& schedule) {
   const Layout& layout = schedule.layout;
   const size_t columns = 3 + layout.max_out + layout.max_in;
   std::vector<int32_t> out(layout.waves.size() * columns);
-  for (size_t i = 0; i < layout.waves.size(); ++i) write_wave(schedule, i, out.data() + i * columns);
+  for (size_t i = 0; i < layout.waves.size(); ++i)
+    write_wave(schedule, i, out.data() + i * columns);
   return to_numpy(std::move(out), {layout.waves.size(), columns});
 }
 
@@ -116,28 +118,42 @@ void bind_schedule(nb::module_& m) {
       .def_prop_ro("value_rows", [](const Schedule& s) { return s.layout.value_rows; })
       .def_prop_ro("read_rows", [](const Schedule& s) { return s.layout.read_rows; })
       .def_prop_ro("cell_rows", [](const Schedule& s) { return s.layout.cell_rows; })
-      .def_prop_ro("frame_function", [](const Schedule& s) {
-        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.outline(i).function; });
-      }, kOwned)
-      .def_prop_ro("frame_parent", [](const Schedule& s) {
-        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.parents[i]; });
-      }, kOwned)
-      .def_prop_ro("frame_site", [](const Schedule& s) {
-        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.site(i); });
-      }, kOwned)
-      .def_prop_ro("frame_lane", [](const Schedule& s) {
-        return per_frame(s, [](const FrameTable& f, int32_t i) { return f.calls[i]->lane; });
-      }, kOwned)
+      .def_prop_ro(
+          "frame_function",
+          [](const Schedule& s) {
+            return per_frame(s,
+                             [](const FrameTable& f, int32_t i) { return f.outline(i).function; });
+          },
+          kOwned)
+      .def_prop_ro(
+          "frame_parent",
+          [](const Schedule& s) {
+            return per_frame(s, [](const FrameTable& f, int32_t i) { return f.parents[i]; });
+          },
+          kOwned)
+      .def_prop_ro(
+          "frame_site",
+          [](const Schedule& s) {
+            return per_frame(s, [](const FrameTable& f, int32_t i) { return f.site(i); });
+          },
+          kOwned)
+      .def_prop_ro(
+          "frame_lane",
+          [](const Schedule& s) {
+            return per_frame(s, [](const FrameTable& f, int32_t i) { return f.calls[i]->lane; });
+          },
+          kOwned)
       .def("cell_frames", &cell_frames, "cell"_a, "The frame of each firing of a cell, by row.")
       .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
-      .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(), "readers"_a = true,
-           "Writes the schedule into the buffers of a compiled program.");
+      .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(),
+           "readers"_a = true, "Writes the schedule into the buffers of a compiled program.");
 }
 
 // Python's exception type, made with the module and kept by it.
 void bind_error(nb::module_& m) {
   nb::object type = nb::steal(PyErr_NewExceptionWithDoc(
-      "jaxrec._core.PlanError", "A schedule that cannot be made: arguments (code, text, needed).", nullptr, nullptr));
+      "jaxrec._core.PlanError", "A schedule that cannot be made: arguments (code, text, needed).",
+      nullptr, nullptr));
   m.attr("PlanError") = type;
   nb::register_exception_translator(
       [](const std::exception_ptr& raised, void* error_type) {
@@ -184,7 +200,8 @@ NB_MODULE(_core, m) {
   m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by target name.");
   bind_error(m);
   bind_schedule(m);
-  m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a, "widths"_a, "costs"_a,
-        "names"_a, "max_calls"_a = -1, "call_limit"_a = 10'000'000, "collect"_a = false, "workers"_a = 0,
-        "depth_limit"_a = -1, "Plans a program. Raises PlanError(code, text, needed).");
+  m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a,
+        "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = 10'000'000,
+        "collect"_a = false, "workers"_a = 0, "depth_limit"_a = -1,
+        "Plans a program. Raises PlanError(code, text, needed).");
 }

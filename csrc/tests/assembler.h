@@ -40,7 +40,8 @@ class Assembler {
   Assembler& fire(int64_t cell, const Words& exports, const Words& inputs, const Words& outputs) {
     return op(Op::FIRE, {cell}).list(exports).list(inputs).list(outputs);
   }
-  Assembler& call(int64_t callee, int64_t site, const Words& control, const Words& data, const Words& results) {
+  Assembler& call(int64_t callee, int64_t site, const Words& control, const Words& data,
+                  const Words& results) {
     return op(Op::CALL, {callee, site}).list(control).list(data).list(results);
   }
   Assembler& ret(const Words& slots) { return op(Op::RETURN).list(slots); }

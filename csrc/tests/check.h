@@ -7,12 +7,12 @@ namespace jaxrec {
 
 inline int failures = 0;
 
-#define CHECK(condition)                                                             \
-  do {                                                                               \
-    if (!(condition)) {                                                              \
-      std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);            \
-      ++jaxrec::failures;                                                            \
-    }                                                                                \
+#define CHECK(condition)                                                  \
+  do {                                                                    \
+    if (!(condition)) {                                                   \
+      std::printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+      ++jaxrec::failures;                                                 \
+    }                                                                     \
   } while (false)
 
 /// The exit status of a test program.

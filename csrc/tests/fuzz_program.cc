@@ -76,7 +76,9 @@ class Fuzzer {
       dims_.push_back({size.rows, size.columns});
     }
     for (size_t i = 0; i < sizes_.size(); ++i)
-      buffers.push_back({data_[i].data(), static_cast<DType>(sizes_[i].dtype), {dims_[i].data(), i == 1 ? 2u : 1u}});
+      buffers.push_back({data_[i].data(),
+                         static_cast<DType>(sizes_[i].dtype),
+                         {dims_[i].data(), i == 1 ? 2u : 1u}});
     const Status status = fill(schedule, buffers);
     CHECK(shrink || status.ok());
   }
@@ -107,7 +109,9 @@ class Fuzzer {
   struct Size {
     int64_t dtype, rows, columns;
   };
-  void add(int64_t dtype, int64_t rows, int64_t columns = 1) { sizes_.push_back({dtype, rows, columns}); }
+  void add(int64_t dtype, int64_t rows, int64_t columns = 1) {
+    sizes_.push_back({dtype, rows, columns});
+  }
 
   std::mt19937 random_;
   std::vector<Size> sizes_;
@@ -122,7 +126,8 @@ int main(int argc, char** argv) {
   const uint32_t rounds = argc > 1 ? std::atoi(argv[1]) : 3000;
   jaxrec::Fuzzer fuzzer(argc > 2 ? std::atoi(argv[2]) : 1);
   for (uint32_t i = 0; i < rounds; ++i) fuzzer.round(i);
-  std::printf("%ld accepted, %ld refused\n", static_cast<long>(fuzzer.accepted), static_cast<long>(fuzzer.refused));
+  std::printf("%ld accepted, %ld refused\n", static_cast<long>(fuzzer.accepted),
+              static_cast<long>(fuzzer.refused));
   CHECK(fuzzer.accepted > 0 && fuzzer.refused > 0);
   return jaxrec::report("fuzz_program");
 }

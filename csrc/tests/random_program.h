@@ -17,7 +17,8 @@ class RandomProgram {
   Job job() {
     spec_.outers = {{kInt, 1}};
     spec_.classes = pick(1, 3);
-    for (int64_t n = pick(1, 4); n > 0; --n) spec_.cells.push_back({classes(0, 3), classes(1, 2), exports()});
+    for (int64_t n = pick(1, 4); n > 0; --n)
+      spec_.cells.push_back({classes(0, 3), classes(1, 2), exports()});
     // One source cell a class, so that a value of any class can always be made.
     for (int64_t c = 0; c < spec_.classes; ++c) spec_.cells.push_back({{}, {c}, {kInt}});
     spec_.functions.resize(pick(1, 3));
@@ -71,7 +72,8 @@ class RandomProgram {
     } else if (kind <= 1) {
       const int64_t cell = pick(0, static_cast<int64_t>(spec_.cells.size()) - 1);
       const Words inputs = values(code, spec_.cells[cell].inputs);
-      code.fire(cell, Words(spec_.cells[cell].exports.size(), 0), inputs, slots(spec_.cells[cell].outputs));
+      code.fire(cell, Words(spec_.cells[cell].exports.size(), 0), inputs,
+                slots(spec_.cells[cell].outputs));
     } else {
       const int64_t callee = pick(0, static_cast<int64_t>(spec_.functions.size()) - 1);
       const Words data = values(code, spec_.functions[callee].data);
@@ -85,7 +87,8 @@ class RandomProgram {
     std::vector<int64_t> found;
     for (size_t i = 0; i < slots_.size(); ++i)
       if (slots_[i] == c) found.push_back(static_cast<int64_t>(i));
-    if (!found.empty() && pick(0, 3) != 0) return found[pick(0, static_cast<int64_t>(found.size()) - 1)];
+    if (!found.empty() && pick(0, 3) != 0)
+      return found[pick(0, static_cast<int64_t>(found.size()) - 1)];
     const int64_t source = static_cast<int64_t>(spec_.cells.size()) - spec_.classes + c;
     const int64_t out = slot(c);
     code.fire(source, {0}, {}, {out});
@@ -118,7 +121,9 @@ class RandomProgram {
 
   Words exports() { return Words(pick(0, 2), kInt); }
 
-  int64_t pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  int64_t pick(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
 
   std::mt19937 random_;
   ProgramSpec spec_;

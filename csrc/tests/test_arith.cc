@@ -1,11 +1,10 @@
-#include "core/arith.h"
-
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
 
+#include "core/arith.h"
 #include "tests/check.h"
 
 namespace jaxrec {
@@ -86,7 +85,8 @@ void bits() {
   CHECK(binary<T>(Op::SHL, 1, static_cast<T>(-1)) == 0);
   CHECK(unary<T>(Op::POPCNT, static_cast<T>(-1)) == kWidth);
   CHECK(unary<T>(Op::CLZ, 1) == kWidth - 1 && unary<T>(Op::CLZ, 0) == kWidth);
-  CHECK(binary<T>(Op::AND, 6, 3) == 2 && binary<T>(Op::OR, 6, 3) == 7 && binary<T>(Op::XOR, 6, 3) == 5);
+  CHECK(binary<T>(Op::AND, 6, 3) == 2 && binary<T>(Op::OR, 6, 3) == 7 &&
+        binary<T>(Op::XOR, 6, 3) == 5);
 }
 
 template <class T>
@@ -119,7 +119,8 @@ void floats() {
   CHECK(convert<int32_t>(kNan) == 0);
   CHECK(convert<int32_t>(kInf) == std::numeric_limits<int32_t>::max());
   CHECK(convert<int64_t>(-kInf) == std::numeric_limits<int64_t>::min());
-  CHECK(convert<uint8_t>(T(-3)) == 0 && convert<uint8_t>(T(300)) == 255 && convert<uint8_t>(T(3.9)) == 3);
+  CHECK(convert<uint8_t>(T(-3)) == 0 && convert<uint8_t>(T(300)) == 255 &&
+        convert<uint8_t>(T(3.9)) == 3);
   CHECK(convert<uint64_t>(T(1e30)) == std::numeric_limits<uint64_t>::max());
   CHECK(convert<int32_t>(-T(3.9)) == -3);
   CHECK(convert<bool>(T(0.5)) && !convert<bool>(T(0)));

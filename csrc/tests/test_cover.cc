@@ -1,11 +1,10 @@
-#include "core/cover.h"
-
 #include <algorithm>
 #include <limits>
 #include <random>
 #include <tuple>
 #include <vector>
 
+#include "core/cover.h"
 #include "tests/check.h"
 
 namespace jaxrec {
@@ -16,7 +15,8 @@ struct Total {
   int64_t rows = 0;
 };
 
-Total total(const std::vector<int32_t>& waves, const std::vector<int64_t>& widths, const std::vector<double>& costs) {
+Total total(const std::vector<int32_t>& waves, const std::vector<int64_t>& widths,
+            const std::vector<double>& costs) {
   Total out;
   for (int32_t wave : waves) {
     out.cost += costs[wave];
@@ -26,7 +26,8 @@ Total total(const std::vector<int32_t>& waves, const std::vector<int64_t>& width
 }
 
 // (cost, waves) of the best cover, by plain dynamic programming up to n.
-std::pair<double, int64_t> best_cover(int64_t n, const std::vector<int64_t>& widths, const std::vector<double>& costs) {
+std::pair<double, int64_t> best_cover(int64_t n, const std::vector<int64_t>& widths,
+                                      const std::vector<double>& costs) {
   std::vector<std::pair<double, int64_t>> best = {{0.0, 0}};
   for (int64_t rows = 1; rows <= n; ++rows) {
     best.push_back({std::numeric_limits<double>::infinity(), 0});
@@ -38,7 +39,8 @@ std::pair<double, int64_t> best_cover(int64_t n, const std::vector<int64_t>& wid
   return best[n];
 }
 
-void check_cut(Cover& cover, int64_t n, const std::vector<int64_t>& widths, const std::vector<double>& costs) {
+void check_cut(Cover& cover, int64_t n, const std::vector<int64_t>& widths,
+               const std::vector<double>& costs) {
   std::vector<int32_t> waves;
   cover.cut(n, waves);
   const Total all = total(waves, widths, costs);

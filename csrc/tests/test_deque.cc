@@ -1,9 +1,8 @@
-#include "core/deque.h"
-
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "core/deque.h"
 #include "tests/check.h"
 
 namespace jaxrec {

@@ -14,20 +14,24 @@ namespace jaxrec {
 namespace {
 
 bool same_waves(const Layout& a, const Layout& b) {
-  const auto key = [](const Wave& w) { return std::tie(w.cell, w.width, w.count, w.cell_row, w.first); };
+  const auto key = [](const Wave& w) {
+    return std::tie(w.cell, w.width, w.count, w.cell_row, w.first);
+  };
   return std::equal(a.waves.begin(), a.waves.end(), b.waves.begin(), b.waves.end(),
                     [&](const Wave& x, const Wave& y) { return key(x) == key(y); });
 }
 
 bool same(const Schedule& a, const Schedule& b) {
-  bool equal = a.frames->parents == b.frames->parents && a.frames->exports == b.frames->exports &&
-               a.values.heights == b.values.heights && a.values.inputs == b.values.inputs &&
-               a.values.results == b.values.results && a.layout.order == b.layout.order &&
-               a.layout.output_rows == b.layout.output_rows && a.layout.out_starts == b.layout.out_starts &&
-               a.layout.in_starts == b.layout.in_starts && same_waves(a.layout, b.layout) &&
-               a.expansion.depth == b.expansion.depth && a.expansion.num_calls == b.expansion.num_calls;
+  bool equal =
+      a.frames->parents == b.frames->parents && a.frames->exports == b.frames->exports &&
+      a.values.heights == b.values.heights && a.values.inputs == b.values.inputs &&
+      a.values.results == b.values.results && a.layout.order == b.layout.order &&
+      a.layout.output_rows == b.layout.output_rows && a.layout.out_starts == b.layout.out_starts &&
+      a.layout.in_starts == b.layout.in_starts && same_waves(a.layout, b.layout) &&
+      a.expansion.depth == b.expansion.depth && a.expansion.num_calls == b.expansion.num_calls;
   for (int32_t i = 0; equal && i < a.frames->size(); ++i)
-    equal = a.frames->calls[i]->lane == b.frames->calls[i]->lane && a.frames->site(i) == b.frames->site(i) &&
+    equal = a.frames->calls[i]->lane == b.frames->calls[i]->lane &&
+            a.frames->site(i) == b.frames->site(i) &&
             a.frames->outline(i).function == b.frames->outline(i).function;
   return equal;
 }
@@ -46,7 +50,8 @@ void check_preorder(const Schedule& schedule) {
   }
   for (size_t lane = 0; lane < frames.roots.size(); ++lane) {
     CHECK(frames.calls[frames.roots[lane]]->lane == static_cast<int32_t>(lane));
-    CHECK(end[frames.roots[lane]] == (lane + 1 < frames.roots.size() ? frames.roots[lane + 1] : frames.size()));
+    CHECK(end[frames.roots[lane]] ==
+          (lane + 1 < frames.roots.size() ? frames.roots[lane + 1] : frames.size()));
   }
 }
 
@@ -55,7 +60,8 @@ void check_waves(const Schedule& schedule) {
   const auto& firings = schedule.values.firings;
   std::vector<int32_t> wave_of(schedule.frames->totals.output, -1);
   std::vector<std::vector<bool>> used;
-  for (int32_t rows : schedule.layout.value_rows) used.emplace_back(rows + schedule.layout.pad, false);
+  for (int32_t rows : schedule.layout.value_rows)
+    used.emplace_back(rows + schedule.layout.pad, false);
   int64_t placed = 0;
   for (size_t w = 0; w < schedule.layout.waves.size(); ++w) {
     const Wave& wave = schedule.layout.waves[w];
@@ -77,7 +83,8 @@ void check_waves(const Schedule& schedule) {
     }
     for (int32_t i = 0; i < wave.count; ++i) {
       const Firing& firing = firings[schedule.layout.order[wave.first + i]];
-      for (size_t k = 0; k < cell.outputs.size(); ++k) wave_of[firing.output + k] = static_cast<int32_t>(w);
+      for (size_t k = 0; k < cell.outputs.size(); ++k)
+        wave_of[firing.output + k] = static_cast<int32_t>(w);
     }
   }
   CHECK(placed == static_cast<int64_t>(firings.size()));
@@ -131,6 +138,8 @@ void random_forests() {
     Job job = random_forest(seed, 1 + seed % 7, 600);
     check_any_workers(job);
   }
+  Job large = random_forest(99, 50, 30'000);
+  check_any_workers(large);
 }
 
 // Large enough that workers come by themselves.
@@ -170,7 +179,8 @@ void cycles_end_fast() {
   const Status status = job.run(0, schedule);
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
   CHECK(status.code == Code::kRecursionLimit);
-  CHECK(status.text.find("f -> f[0] -> f[0] -> ... (999,996 more) -> f[0] -> f[0] with arguments (i=0)") !=
+  CHECK(status.text.find(
+            "f -> f[0] -> f[0] -> ... (999,996 more) -> f[0] -> f[0] with arguments (i=0)") !=
         std::string::npos);
 }
 
@@ -195,7 +205,8 @@ void limits_are_exact() {
     job.call_limit = 302;
     CHECK(job.run(workers, calls).code == Code::kRecursionLimit);
     job.call_limit = 303, job.depth_limit = 100;
-    CHECK(job.run(workers, depth).text.find("nested more than 100 calls deep") != std::string::npos);
+    CHECK(job.run(workers, depth).text.find("nested more than 100 calls deep") !=
+          std::string::npos);
   }
 }
 

@@ -1,0 +1,55 @@
+# The project's chores. Everything is installed into a virtual environment of its own.
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(abspath $(VENV))/bin
+READY = $(VENV)/.ready
+NATIVE := CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
+CPP = $(shell find csrc -name '*.cc' -o -name '*.h')
+# CMake and Ninja come with the environment.
+export PATH := $(BIN):$(PATH)
+
+.PHONY: test test-python test-cpp slow train lint format sanitize clean
+
+test: test-cpp test-python
+
+$(READY): pyproject.toml $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+test-python: $(READY)
+	$(BIN)/python -m pytest -q
+
+slow: $(READY)
+	$(BIN)/python -m pytest -q -m slow
+
+test-cpp: $(READY)
+	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF
+	cmake --build build/cpp
+	ctest --test-dir build/cpp --output-on-failure
+
+# make train [DATA=directory of a treebank] [ARGS="--epochs 3 ..."]
+train: $(READY)
+	$(BIN)/python -m jaxrec.train $(if $(DATA),--data $(DATA)) $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
+
+# The C++ tests under the address and undefined-behaviour sanitizers, then under the thread sanitizer.
+sanitize: $(READY)
+	for kind in address thread; do \
+	  cmake -S . -B build/$$kind -G Ninja -DJAXREC_PYTHON=OFF -DJAXREC_SANITIZE=$$kind && \
+	  cmake --build build/$$kind && \
+	  ctest --test-dir build/$$kind --output-on-failure || exit 1; \
+	done
+
+clean:
+	rm -rf build $(VENV)
