@@ -38,6 +38,11 @@ Word convert_word(Word word) {
   return to_word(ops::convert<To>(from_word<From>(word)));
 }
 
+template <class T>
+Word load(const void* data, int64_t index) {
+  return to_word(static_cast<const T*>(data)[index]);
+}
+
 }  // namespace
 
 UnaryFn unary_op(Op op, DType dtype) {
@@ -94,11 +99,12 @@ UnaryFn convert_op(DType to, DType from) {
   });
 }
 
+LoadFn load_fn(DType dtype) {
+  return with_type(dtype, [](auto tag) -> LoadFn { return &load<typename decltype(tag)::type>; });
+}
+
 Word load_element(const void* data, DType dtype, int64_t index) {
-  return with_type(dtype, [=](auto tag) {
-    using T = typename decltype(tag)::type;
-    return to_word(static_cast<const T*>(data)[index]);
-  });
+  return load_fn(dtype)(data, index);
 }
 
 void store_element(void* data, DType dtype, int64_t index, Word word) {

@@ -49,6 +49,10 @@ UnaryFn convert_op(DType to, DType from);
 /// Element `index` of an array as a word.
 Word load_element(const void* data, DType dtype, int64_t index);
 
+/// The same for arrays of one type, for loops.
+using LoadFn = Word (*)(const void* data, int64_t index);
+LoadFn load_fn(DType dtype);
+
 /// Writes a word as element `index` of an array.
 void store_element(void* data, DType dtype, int64_t index, Word word);
 

@@ -12,21 +12,20 @@ namespace jaxrec {
 // but (t / g) * widest rows can be covered by thrifty waves first.
 Cover::Cover(Span<const int64_t> widths, Span<const double> costs)
     : widths_(widths), costs_(costs), best_(1, Best{0.0, 0, 0}) {
-  int64_t divisor = 0;
   for (size_t i = 0; i < widths.size(); ++i) {
-    divisor = std::gcd(divisor, widths[i]);
+    unit_ = std::gcd(unit_, widths[i]);
     // a / b <= c / d without a rounded quotient; the later, wider one wins a tie.
     if (costs[i] * widths[thrifty_] <= costs[thrifty_] * widths[i])
       thrifty_ = static_cast<int32_t>(i);
   }
-  exact_below_ = widths[thrifty_] / divisor * widths[widths.size() - 1];
+  exact_below_ = widths[thrifty_] / unit_ * (widths[widths.size() - 1] / unit_);
 }
 
-void Cover::extend(int64_t n) {
-  for (int64_t rows = static_cast<int64_t>(best_.size()); rows <= n; ++rows) {
+void Cover::extend(int64_t units) {
+  for (int64_t n = static_cast<int64_t>(best_.size()); n <= units; ++n) {
     Best best{};
     for (size_t i = 0; i < widths_.size(); ++i) {
-      const Best& rest = best_[std::max<int64_t>(0, rows - widths_[i])];
+      const Best& rest = best_[std::max<int64_t>(0, n - widths_[i] / unit_)];
       const double cost = rest.cost + costs_[i];
       const bool better = cost < best.cost || (cost == best.cost && rest.waves + 1 <= best.waves);
       if (i == 0 || better) best = {cost, rest.waves + 1, static_cast<int32_t>(i)};
@@ -36,12 +35,14 @@ void Cover::extend(int64_t n) {
 }
 
 void Cover::cut(int64_t n, std::vector<int32_t>& waves) {
-  const int64_t width = widths_[thrifty_];
-  const int64_t thrifty = n > exact_below_ ? (n - exact_below_ + width - 1) / width : 0;
+  const int64_t width = widths_[thrifty_] / unit_;
+  int64_t units = (n + unit_ - 1) / unit_;
+  const int64_t thrifty = units > exact_below_ ? (units - exact_below_ + width - 1) / width : 0;
   waves.assign(thrifty, thrifty_);
-  n -= thrifty * width;
-  extend(n);
-  for (; n > 0; n -= widths_[best_[n].width]) waves.push_back(best_[n].width);
+  units -= thrifty * width;
+  extend(units);
+  for (; units > 0; units -= widths_[best_[units].width] / unit_)
+    waves.push_back(best_[units].width);
   std::sort(waves.begin(), waves.end(), std::greater<>());
 }
 

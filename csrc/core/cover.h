@@ -26,13 +26,14 @@ class Cover {
     int32_t width;  // of one of them
   };
 
-  void extend(int64_t n);
+  void extend(int64_t units);
 
   Span<const int64_t> widths_;
   Span<const double> costs_;
-  std::vector<Best> best_;  // of each n, as far as needed
+  std::vector<Best> best_;  // of each number of units, as far as needed
+  int64_t unit_ = 0;        // rows
   int32_t thrifty_ = 0;     // the width that costs least a row
-  int64_t exact_below_;     // above it only `thrifty_` waves are added
+  int64_t exact_below_;     // units; above it only `thrifty_` waves are added
 };
 
 }  // namespace jaxrec

@@ -153,19 +153,17 @@ class Filler : private Buffers {
     reader_rows_.push_back(rows);
   }
 
-  // Calls fun(cell, input, cell row, value, read row) for every input of every firing, in the order
-  // of read rows.
+  // Calls fun(class, value, read row) for every input of every firing, in the order of read rows.
   template <class Fun>
   void each_read(Fun fun) const {
     const std::vector<Firing>& firings = schedule_.values.firings;
     const int32_t* starts = layout_.in_starts.data();
     for (const Wave& wave : layout_.waves) {
-      const size_t inputs = program_.cells[wave.cell].inputs.size();
-      for (size_t k = 0; k < inputs; ++k)
+      const std::vector<int32_t>& classes = program_.cells[wave.cell].inputs;
+      for (size_t k = 0; k < classes.size(); ++k)
         for (int32_t i = 0; i < wave.count; ++i) {
           const Firing& firing = firings[layout_.order[wave.first + i]];
-          fun(wave.cell, k, wave.cell_row + i, schedule_.values.inputs[firing.input + k],
-              starts[k] + i);
+          fun(classes[k], schedule_.values.inputs[firing.input + k], starts[k] + i);
         }
       starts += layout_.max_in;
     }
@@ -184,28 +182,37 @@ class Filler : private Buffers {
     block(layout_.collect_starts, layout_.collected);
   }
 
-  void write_reads() const {
-    each_read([&](int32_t cell, size_t k, int32_t row, ValueId value, int32_t) {
-      cells_[cell].reads[k][row] = layout_.row(value);
-    });
+  // Counts the readers of each value on the way, if they are wanted.
+  void write_reads() {
+    if (options_.readers) ends_ = reader_places();
+    for (const Wave& wave : layout_.waves) {
+      const std::vector<Span<int32_t>>& reads = cells_[wave.cell].reads;
+      for (int32_t i = 0; i < wave.count; ++i) {
+        const Firing& firing = schedule_.values.firings[layout_.order[wave.first + i]];
+        const ValueId* inputs = schedule_.values.inputs.data() + firing.input;
+        for (size_t k = 0; k < reads.size(); ++k) {
+          reads[k][wave.cell_row + i] = layout_.row(inputs[k]);
+          if (options_.readers) ++end(inputs[k]);
+        }
+      }
+    }
   }
 
   // The transpose of the reads: a counting sort of the read rows by value, a class at a time.
   // Ascending, since they are visited in order.
   void write_readers() {
-    const std::vector<int32_t*> ends = reader_places();
-    const auto place = [&](ValueId value) -> int32_t& {
-      return value >= 0 ? *ends[value]
-                        : root_readers_[~value / layout_.lanes][~value % layout_.lanes + 1];
-    };
-    each_read([&](int32_t, size_t, int32_t, ValueId value, int32_t) { ++place(value); });
-    each_result_read([&](int32_t, ValueId value, int32_t) { ++place(value); });
+    each_result_read([&](int32_t, ValueId value, int32_t) { ++end(value); });
     counts_to_starts();
-    each_read([&](int32_t cell, size_t k, int32_t, ValueId value, int32_t read) {
-      reader_rows_[program_.cells[cell].inputs[k]][place(value)++] = read;
-    });
+    each_read(
+        [&](int32_t c, ValueId value, int32_t read) { reader_rows_[c][end(value)++] = read; });
     each_result_read(
-        [&](int32_t c, ValueId value, int32_t read) { reader_rows_[c][place(value)++] = read; });
+        [&](int32_t c, ValueId value, int32_t read) { reader_rows_[c][end(value)++] = read; });
+  }
+
+  // The pointer behind a value's readers.
+  int32_t& end(ValueId value) {
+    if (value >= 0) return *ends_[value];
+    return root_readers_[~value / layout_.lanes][~value % layout_.lanes + 1];
   }
 
   // Where the pointer behind each output is. It counts readers first, then says where they start,
@@ -280,6 +287,7 @@ class Filler : private Buffers {
   const Layout& layout_;
   const FillOptions& options_;
   std::vector<CellBuffers> cells_;
+  std::vector<int32_t*> ends_;               // of each output's readers
   std::vector<Span<int32_t>> root_readers_;  // a root data argument
   std::vector<Span<int32_t>> reader_rows_;   // a class
 };

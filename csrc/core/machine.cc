@@ -61,8 +61,7 @@ bool Machine::load(const Instr& in, const Call& call) {
     }
     offset = offset * outer.dims[axis] + index;
   }
-  registers_[in.dst] =
-      load_element(outer.array.data, outer.array.dtype, outer.base(call.lane) + offset);
+  registers_[in.dst] = outer.load(outer.array.data, outer.base(call.lane) + offset);
   return true;
 }
 

@@ -18,6 +18,7 @@ struct Outer {
   int64_t lane_size = 0;     // 0: the same for all lanes
   Span<const int64_t> dims;  // without the lanes' axis
   int64_t elements = 1;      // of one lane
+  LoadFn load = nullptr;
 
   int64_t base(int32_t lane) const {
     return lane_size == 0 ? 0 : (lane / lane_stride) % lane_size * elements;

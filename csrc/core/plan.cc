@@ -62,6 +62,7 @@ Status bind_outer(const OuterType& type, const Array& array, int64_t stride, int
     return program_error("an outer array's lanes (stride " + std::to_string(stride) + ", size " +
                          std::to_string(size) + ") do not fit " + describe(array));
   out.array = array;
+  out.load = load_fn(array.dtype);
   out.lane_stride = stride;
   out.lane_size = size;
   out.dims = Span<const int64_t>(array.dims.begin() + batched, array.dims.size() - batched);
