@@ -2,20 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "core/agenda.h"
 
 namespace jaxrec {
 namespace {
-
-// A stable counting sort of `items` by `key(item)`, which is in [0, num_keys).
-template <class Key>
-std::vector<int32_t> sorted_by(const std::vector<int32_t>& items, int32_t num_keys, Key key) {
-  std::vector<int32_t> place(num_keys + 1, 0);
-  for (int32_t item : items) ++place[key(item) + 1];
-  for (int32_t k = 0; k < num_keys; ++k) place[k + 1] += place[k];
-  std::vector<int32_t> out(items.size());
-  for (int32_t item : items) out[place[key(item)]++] = item;
-  return out;
-}
 
 class Builder {
  public:
@@ -25,7 +17,6 @@ class Builder {
         frames_(frames),
         values_(values),
         options_(options),
-        cover_(options.widths, options.costs),
         out_(out) {}
 
   Status run() {
@@ -42,8 +33,7 @@ class Builder {
     next_cell_.assign(program_.cells.size(), out_.pad);
     for (int32_t c : program_.entry_function().data)
       out_.root_starts.push_back(block(next_value_, c, out_.lanes));
-    order();
-    cut_groups();
+    waves();
     for (int32_t c : program_.entry_function().results)
       out_.result_starts.push_back(block(next_read_, c, out_.lanes));
     if (options_.collect)
@@ -88,36 +78,11 @@ class Builder {
     return start;
   }
 
-  // By height, then cell, then firing order: two stable sorts, the lesser key first.
-  void order() {
-    std::vector<int32_t> all(values_.firings.size());
-    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-    int32_t heights = 0;
-    for (int32_t height : values_.heights) heights = std::max(heights, height + 1);
-    const int32_t cells = static_cast<int32_t>(program_.cells.size());
-    all = sorted_by(all, cells, [this](int32_t i) { return values_.firings[i].cell; });
-    out_.order = sorted_by(all, heights, [this](int32_t i) { return values_.heights[i]; });
+  void waves() {
+    Agenda agenda = make_agenda(program_, values_, options_.widths, options_.costs);
+    out_.order = std::move(agenda.order);
     out_.output_rows.resize(frames_.totals.output);
-  }
-
-  void cut_groups() {
-    const int32_t n = static_cast<int32_t>(out_.order.size());
-    for (int32_t begin = 0, end; begin < n; begin = end) {
-      for (end = begin + 1; end < n && same_group(begin, end);) ++end;
-      cover_.cut(end - begin, widths_);
-      int32_t first = begin;
-      for (int32_t width : widths_) {
-        const int32_t count = std::min(static_cast<int32_t>(options_.widths[width]), end - first);
-        add_wave(width, first, count);
-        first += count;
-      }
-    }
-  }
-
-  bool same_group(int32_t i, int32_t j) const {
-    const int32_t a = out_.order[i], b = out_.order[j];
-    return values_.heights[a] == values_.heights[b] &&
-           values_.firings[a].cell == values_.firings[b].cell;
+    for (const AgendaWave& wave : agenda.waves) add_wave(wave.width, wave.first, wave.count);
   }
 
   void add_wave(int32_t width, int32_t first, int32_t count) {
@@ -139,11 +104,9 @@ class Builder {
   const FrameTable& frames_;
   const Values& values_;
   const LayoutOptions& options_;
-  Cover cover_;
   Layout& out_;
   std::vector<int32_t> next_value_, next_read_;  // next free row, a class
   std::vector<int32_t> next_cell_;               // next free row, a cell
-  std::vector<int32_t> widths_;                  // of the group being cut
 };
 
 }  // namespace

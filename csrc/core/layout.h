@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/cover.h"
 #include "core/status.h"
 #include "core/walk.h"
 
@@ -19,7 +18,7 @@ struct Wave {
   int32_t first;
 };
 
-/// Waves by (height, cell), firings in firing order. Rows begin at `pad`, the greatest width, in
+/// Waves in the order of the agenda. Rows begin at `pad`, the greatest width, in
 /// every row space: what a wave computes beyond its count then stays inside.
 struct Layout {
   int32_t pad = 0;

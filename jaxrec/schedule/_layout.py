@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +17,14 @@ import numpy as np
 
 from jaxrec.split._program import Program
 
-WIDTHS = (8, 32, 128, 512)
-"""Batch sizes at which cells are compiled: few, since each is compile time."""
+_WIDEST, _NARROWEST = 128, 4
+"""Limits of the batch sizes at which cells are compiled."""
 
-COSTS = (1.0, 2.2, 5.0, 14.0)
-"""Relative time of a wave of each width: a matrix product gains speed with its rows."""
+_CALLS_PER_ROW = 64
+"""How much wider than the number of roots waves become in a recursion of many calls."""
+
+_WAVE_FLOPS = 3e6
+"""Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
 _BUCKET_RATIO = 1.25
 
@@ -59,19 +63,30 @@ class Layout:
         return self.widths[-1]
 
 
+def choose_widths(lanes: int, max_calls: int) -> tuple[int, ...]:
+    """Batch sizes for an invocation: about the number of roots, a quarter and four times it.
+
+    Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
+    are ready once the leaves are done, and the waves narrow towards the end.
+    """
+    typical = max(lanes, max_calls / _CALLS_PER_ROW)
+    middle = 2 ** round(math.log2(typical))
+    sizes = {min(max(int(middle * k), _NARROWEST), _WIDEST) for k in (0.25, 1, 4)}
+    return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, _NARROWEST)))
+
+
 def make_layout(
     program: Program,
     lanes: int,
     max_calls: int,
     *,
-    widths: tuple[int, ...] = WIDTHS,
+    widths: tuple[int, ...] | None = None,
     collect: bool = False,
     readers: bool = False,
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
-    kept = [k for k, width in enumerate(widths) if k == 0 or widths[k - 1] < max_calls or width == 1]
-    widths = tuple(widths[k] for k in kept)
-    costs = tuple(dict(zip(WIDTHS, COSTS, strict=True)).get(width, float(width)) for width in widths)
+    widths = widths or choose_widths(lanes, max_calls)
+    costs = tuple(_WAVE_FLOPS + width * program.row_flops for width in widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]

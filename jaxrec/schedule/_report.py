@@ -9,6 +9,8 @@ import numpy as np
 from jaxrec.schedule._layout import Layout
 from jaxrec.split._program import Program
 
+_PRINTED = 40
+
 
 class Wave(NamedTuple):
     """Calls that run one cell as one batch.
@@ -30,13 +32,15 @@ class Schedule:
     """Which calls an invocation makes, and in which waves their cells run.
 
     Attributes:
+        name: the user's name for the function.
         waves: the waves, in order.
         num_calls: calls made.
         depth: the longest chain of nested calls; the root alone is 1.
     """
 
     def __init__(self, program: Program, layout: Layout, core: Any) -> None:
-        self._program, self._layout, self._core = program, layout, core
+        self._core = core
+        self.name: str = program.name
         self.num_calls: int = core.num_calls
         self.depth: int = core.depth
         widths = len(layout.widths)
@@ -64,21 +68,27 @@ class Schedule:
         return self._core.call_path(row)
 
     @property
+    def rows(self) -> int:
+        """Firings of cells: the rows that waves compute and that something uses."""
+        return sum(wave.count for wave in self.waves)
+
+    @property
     def padded_rows(self) -> int:
         """Rows computed, those past the count of a wave included."""
         return sum(wave.width for wave in self.waves)
 
     def __str__(self) -> str:
-        rows = sum(wave.count for wave in self.waves)
         head = (
-            f"{self._program.name}: {self.num_calls} calls, depth {self.depth}, "
-            f"{len(self.waves)} waves, {rows} rows ({self.padded_rows} computed)"
+            f"{self.name}: {self.num_calls} calls, depth {self.depth}, "
+            f"{len(self.waves)} waves, {self.rows} rows ({self.padded_rows} computed)"
         )
         lines = [
             f"  {k:4d}  {w.cell:24s} rows {w.start}..{w.start + w.count - 1} of width {w.width}"
-            for k, w in enumerate(self.waves)
+            for k, w in enumerate(self.waves[:_PRINTED])
         ]
-        return "\n".join([head, *lines])
+        left_out = len(self.waves) - _PRINTED
+        tail = [f"  ... {left_out} more waves"] if left_out > 0 else []
+        return "\n".join([head, *lines, *tail])
 
     __repr__ = __str__
 

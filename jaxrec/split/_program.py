@@ -14,6 +14,7 @@ from jaxrec.graph._check import check_graph
 from jaxrec.graph._ir import Call, Function, Graph, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._cells import Cell, Cells, split_cells
+from jaxrec.split._cost import cell_flops
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._emit import Code, OuterTable, emit_function
 from jaxrec.split._outer import find_outers
@@ -62,6 +63,7 @@ class Program:
         reads: likewise for rows read.
         fires: an upper bound on the cells that one call fires.
         node_arrays: control arrays that calls are indexed by.
+        row_flops: arithmetic of one call of the most expensive cell.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -81,6 +83,7 @@ class Program:
     reads: tuple[int, ...]
     fires: int
     node_arrays: tuple[Value, ...]
+    row_flops: float
     cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -159,6 +162,7 @@ def _assemble(
         reads=_bound(graph, cells, specs, count, lambda s: s.inputs),
         fires=sum(_bound(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
         node_arrays=_node_arrays(graph, binding, codes),
+        row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
     )
 
 

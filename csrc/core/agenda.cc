@@ -1,0 +1,191 @@
+#include "core/agenda.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace jaxrec {
+namespace {
+
+// Ready firings of one cell, the greatest rank first, of equal ranks the least number.
+class Ready {
+ public:
+  bool empty() const { return heap_.empty(); }
+  int32_t size() const { return static_cast<int32_t>(heap_.size()); }
+  int32_t rank() const { return static_cast<int32_t>(heap_.front() >> 32); }
+
+  void push(int32_t rank, int32_t firing) {
+    heap_.push_back(key(rank, firing));
+    std::push_heap(heap_.begin(), heap_.end());
+  }
+
+  int32_t pop() {
+    std::pop_heap(heap_.begin(), heap_.end());
+    const int32_t firing = std::numeric_limits<int32_t>::max() - static_cast<int32_t>(heap_.back() & 0xffffffff);
+    heap_.pop_back();
+    return firing;
+  }
+
+ private:
+  static int64_t key(int32_t rank, int32_t firing) {
+    return static_cast<int64_t>(rank) << 32 | (std::numeric_limits<int32_t>::max() - firing);
+  }
+
+  std::vector<int64_t> heap_;
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Program& program, const Values& values, Span<const int64_t> widths,
+            Span<const double> costs)
+      : program_(program), values_(values), widths_(widths), costs_(costs), cover_(widths, costs) {}
+
+  Agenda run() {
+    find_producers();
+    find_consumers();
+    find_ranks();
+    limit_ = best_width();
+    start();
+    for (int32_t cell; (cell = next_cell()) >= 0;) fire(cell);
+    return std::move(agenda_);
+  }
+
+ private:
+  int32_t num_firings() const { return static_cast<int32_t>(values_.firings.size()); }
+
+  // The inputs of a firing: [begin, end) in Values::inputs.
+  const ValueId* inputs(int32_t firing) const { return values_.inputs.data() + values_.firings[firing].input; }
+  size_t num_inputs(int32_t firing) const { return program_.cells[values_.firings[firing].cell].inputs.size(); }
+
+  void find_producers() {
+    for (int32_t i = 0; i < num_firings(); ++i)
+      for (size_t k = 0; k < program_.cells[values_.firings[i].cell].outputs.size(); ++k) producer_.push_back(i);
+  }
+
+  template <class Fun>
+  void each_producer(int32_t firing, Fun fun) const {
+    const ValueId* in = inputs(firing);
+    for (size_t k = 0, n = num_inputs(firing); k < n; ++k)
+      if (in[k] >= 0) fun(producer_[in[k]]);
+  }
+
+  // Who waits for each firing, as often as it reads it.
+  void find_consumers() {
+    consumer_start_.assign(num_firings() + 2, 0);
+    waiting_.assign(num_firings(), 0);
+    int32_t* count = consumer_start_.data() + 2;
+    for (int32_t i = 0; i < num_firings(); ++i)
+      each_producer(i, [&](int32_t from) { ++waiting_[i], ++count[from]; });
+    for (int32_t i = 0; i < num_firings(); ++i) count[i] += count[i - 1];
+    consumers_.resize(count[num_firings() - 1]);
+    for (int32_t i = 0; i < num_firings(); ++i)
+      each_producer(i, [&](int32_t from) { consumers_[count[from - 1]++] = i; });
+  }
+
+  // From the last to the first: a firing's height exceeds those of the firings it reads.
+  void find_ranks() {
+    rank_.assign(num_firings(), 0);
+    std::vector<int32_t> place(2 + *std::max_element(values_.heights.begin(), values_.heights.end()), 0);
+    for (int32_t height : values_.heights) ++place[height + 1];
+    for (size_t h = 1; h < place.size(); ++h) place[h] += place[h - 1];
+    std::vector<int32_t> by_height(num_firings());
+    for (int32_t i = 0; i < num_firings(); ++i) by_height[place[values_.heights[i]]++] = i;
+    for (auto i = by_height.rbegin(); i != by_height.rend(); ++i)
+      each_producer(*i, [&](int32_t from) { rank_[from] = std::max(rank_[from], rank_[*i] + 1); });
+  }
+
+  // The width that makes the firings that wait for others cheapest: waves of a width are at least as many
+  // as any tail of the ranks needs.
+  int32_t best_width() const {
+    std::vector<int32_t> histogram(1 + *std::max_element(rank_.begin(), rank_.end()), 0);
+    for (int32_t i = 0; i < num_firings(); ++i)
+      if (waiting_[i] > 0) ++histogram[rank_[i]];
+    size_t best = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t w = 0; w < widths_.size(); ++w) {
+      int64_t waves = 0, above = 0;
+      for (size_t rank = histogram.size(); rank-- > 0;) {
+        above += histogram[rank];
+        if (above > 0) waves = std::max(waves, (above + widths_[w] - 1) / widths_[w] + static_cast<int64_t>(rank));
+      }
+      const double cost = static_cast<double>(waves) * costs_[w];
+      if (cost < least) least = cost, best = w;
+    }
+    return static_cast<int32_t>(widths_[best]);
+  }
+
+  void start() {
+    ready_.resize(program_.cells.size());
+    unfired_.assign(program_.cells.size(), 0);
+    for (int32_t i = 0; i < num_firings(); ++i) {
+      ++unfired_[values_.firings[i].cell];
+      if (waiting_[i] == 0) ready_[values_.firings[i].cell].push(rank_[i], i);
+    }
+    agenda_.order.reserve(num_firings());
+  }
+
+  // A cell of which everything is ready gains nothing by waiting: first of all. Then the critical path.
+  int32_t next_cell() const {
+    int32_t best = -1;
+    for (size_t c = 0; c < ready_.size(); ++c) {
+      if (ready_[c].empty()) continue;
+      const int32_t cell = static_cast<int32_t>(c);
+      if (is_complete(cell)) return cell;
+      if (best < 0 || ready_[c].rank() > ready_[best].rank()) best = cell;
+    }
+    return best;
+  }
+
+  bool is_complete(int32_t cell) const { return ready_[cell].size() == unfired_[cell]; }
+
+  void fire(int32_t cell) {
+    const int32_t count = is_complete(cell) ? ready_[cell].size() : std::min(ready_[cell].size(), limit_);
+    const int32_t begin = static_cast<int32_t>(agenda_.order.size());
+    for (int32_t i = 0; i < count; ++i) agenda_.order.push_back(ready_[cell].pop());
+    unfired_[cell] -= count;
+    cut(begin, count);
+    for (int32_t i = begin; i < begin + count; ++i) release(agenda_.order[i]);
+  }
+
+  void cut(int32_t begin, int32_t count) {
+    cover_.cut(count, cut_);
+    int32_t first = begin;
+    for (int32_t width : cut_) {
+      const int32_t size = std::min(static_cast<int32_t>(widths_[width]), begin + count - first);
+      agenda_.waves.push_back({width, first, size});
+      first += size;
+    }
+  }
+
+  void release(int32_t firing) {
+    for (int32_t i = consumer_start_[firing]; i < consumer_start_[firing + 1]; ++i) {
+      const int32_t to = consumers_[i];
+      if (--waiting_[to] == 0) ready_[values_.firings[to].cell].push(rank_[to], to);
+    }
+  }
+
+  const Program& program_;
+  const Values& values_;
+  Span<const int64_t> widths_;
+  Span<const double> costs_;
+  Cover cover_;
+  Agenda agenda_;
+  std::vector<int32_t> producer_;        // firing of each output
+  std::vector<int32_t> consumer_start_;  // of each firing, in consumers_
+  std::vector<int32_t> consumers_;
+  std::vector<int32_t> waiting_;  // inputs of each firing that are not there yet
+  std::vector<int32_t> rank_;
+  std::vector<Ready> ready_;      // a cell
+  std::vector<int32_t> unfired_;  // a cell
+  std::vector<int32_t> cut_;
+  int32_t limit_ = 0;  // firings a wave
+};
+
+}  // namespace
+
+Agenda make_agenda(const Program& program, const Values& values, Span<const int64_t> widths,
+                   Span<const double> costs) {
+  if (values.firings.empty()) return {};
+  return Scheduler(program, values, widths, costs).run();
+}
+
+}  // namespace jaxrec

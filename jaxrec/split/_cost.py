@@ -1,0 +1,50 @@
+"""An estimate of what a cell costs, for choosing how many calls a wave should hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jax.extend.core import jaxprs_in_params
+
+from jaxrec.graph._ir import Op, Prim, Switch
+from jaxrec.split._cells import Cell
+
+_ELEMENT_FLOPS = 10.0
+"""What an element of any other operation costs: memory traffic and transcendental functions."""
+
+
+def cell_flops(cell: Cell) -> float:
+    """The arithmetic of one call of a cell, in floating-point operations."""
+    return sum(_flops(name, params, ins, outs) for name, params, ins, outs in _equations(cell.ops))
+
+
+def _equations(ops: Sequence[Op]) -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
+    for op in ops:
+        if isinstance(op, Prim):
+            avals = [a.aval for a in op.inputs], [v.aval for v in op.outputs]
+            yield from _expanded(op.name, op.eqn.params, *avals)
+        elif isinstance(op, Switch):
+            for region in op.regions:
+                yield from _equations(region.ops)
+
+
+def _expanded(
+    name: str, params: Any, ins: list[Any], outs: list[Any]
+) -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
+    inner = list(jaxprs_in_params(params))
+    if not inner:
+        yield name, params, ins, outs
+    for jaxpr in inner:
+        for eqn in jaxpr.eqns:
+            avals = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
+            yield from _expanded(eqn.primitive.name, eqn.params, *avals)
+
+
+def _flops(name: str, params: Any, ins: list[Any], outs: list[Any]) -> float:
+    size = sum(aval.size for aval in outs)
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        return 2.0 * size * math.prod(ins[0].shape[axis] for axis in contracted)
+    return _ELEMENT_FLOPS * size if size > 1 else 0.0
