@@ -120,10 +120,11 @@ def _edge(edge: Edge, places: Mapping[Box, Rect]) -> str:
     x1, y1 = source.x + source.width / 2, source.y + source.height
     x2, y2 = target.x + target.width / 2, target.y
     bend = max(10.0, min(60.0, abs(y2 - y1) / 2))
-    path = f"M{x1:.1f} {y1:.1f} C{x1:.1f} {y1 + bend:.1f} {x2:.1f} {y2 - bend:.1f} {x2:.1f} {y2:.1f}"
+    points = [(x1, y1), (x1, y1 + bend), (x2, y2 - bend), (x2, y2)]
+    start, *curve = (f"{x:.1f} {y:.1f}" for x, y in points)
     return _svg.element(
         "path",
-        d=path,
+        d=f"M{start} C{' '.join(curve)}",
         fill="none",
         stroke=colour,
         stroke_dasharray=dashes,

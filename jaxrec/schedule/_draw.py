@@ -62,16 +62,16 @@ def _bar(number: int, wave: Wave, step: float, scale: float, colour: str) -> str
         f"wave {number}: {wave.cell}, {wave.count} calls at width {wave.width}, "
         f"rows {wave.start}..{wave.start + wave.count - 1}"
     )
-    parts = [_svg.title(tooltip)]
-    for kind, rows, opacity in (("padding", wave.width, 0.2), ("calls", wave.count, 1.0)):
-        height = rows * scale
-        parts.append(
-            _svg.element(
-                "rect", x=left, y=bottom - height, width=step - 1, height=height, fill=colour,
-                fill_opacity=opacity, class_=kind,
-            )  # fmt: skip
-        )
-    return _svg.element("g", "".join(parts), class_="wave")
+    padding = _part("padding", left, bottom, step, wave.width * scale, colour, 0.2)
+    calls = _part("calls", left, bottom, step, wave.count * scale, colour, 1.0)
+    return _svg.element("g", _svg.title(tooltip) + padding + calls, class_="wave")
+
+
+def _part(
+    kind: str, left: float, bottom: float, step: float, height: float, colour: str, opacity: float
+) -> str:
+    place = {"x": left, "y": bottom - height, "width": step - 1, "height": height}
+    return _svg.element("rect", **place, fill=colour, fill_opacity=opacity, class_=kind)
 
 
 def _legend(number: int, cell: str, waves: Sequence[Wave], colour: str) -> str:

@@ -24,7 +24,7 @@ class Wave(NamedTuple):
 
     cell: str
     start: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride] - hides `tuple.count`
     width: int
 
 
