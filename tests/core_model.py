@@ -6,13 +6,12 @@ every call, and hands out rows wave by wave. It knows nothing of outlines, segme
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from core_agenda import agenda
 
 from jaxrec import _core
 
@@ -106,7 +105,6 @@ class Firing:
     frame: int
     inputs: list[Value]
     exports: list[int]
-    height: int = 0
 
 
 @dataclass
@@ -196,8 +194,6 @@ class Model:
         outputs: list[int],
     ) -> None:
         firing = Firing(cell, me, [slots[s] for s in inputs], [regs[r] for r in exports])
-        made = [v[1].height + 1 for v in firing.inputs if v[0] == "out"]
-        firing.height = max(made, default=0)
         frame.firings.append(firing)
         for k, s in enumerate(outputs):
             slots[s] = ("out", firing, k)
@@ -211,20 +207,12 @@ class Model:
         simple = {"ADD": a + b, "SUB": a - b, "MUL": a * b, "LT": int(a < b), "EQ": int(a == b)}
         return simple[op]
 
+    def producers(self) -> list[list[int]]:
+        """The firings whose outputs each firing reads, as often as it reads them."""
+        return [[self._number[id(v[1])] for v in f.inputs if v[0] == "out"] for f in self.firings]
+
     def lay_out(self, widths: Sequence[int], costs: Sequence[float], collect: bool) -> Rows:
         return Rows(self, tuple(widths), tuple(costs), collect)
-
-
-@functools.cache
-def cover(n: int, widths: tuple[int, ...], costs: tuple[float, ...]) -> tuple[int, ...]:
-    """The widths' numbers of the best cover of n, widest first, by trying every one."""
-    if n <= 0:
-        return ()
-    options = []
-    for i in range(len(widths)):
-        waves = tuple(sorted((i, *cover(n - widths[i], widths, costs)), reverse=True))
-        options.append((sum(costs[w] for w in waves), len(waves), [-w for w in waves], waves))
-    return min(options)[-1]
 
 
 class Rows:
@@ -247,27 +235,25 @@ class Rows:
                 values[c] += 1
         max_out = max((len(c.outputs) for c in program.cells), default=0)
         max_in = max((len(c.inputs) for c in program.cells), default=0)
-        ordered = sorted(model.firings, key=lambda f: (f.height, f.cell))  # stable
-        for _, group in itertools.groupby(ordered, key=lambda f: (f.height, f.cell)):
-            members = list(group)
-            for width in cover(len(members), widths, costs):
-                wave, members = members[: widths[width]], members[widths[width] :]
-                number = wave[0].cell
-                cell = program.cells[number]
-                row = [number * len(widths) + width, len(wave), pad + len(self.cell_rows[number])]
-                self.cell_rows[number] += wave
-                outs = [0] * max_out
-                for k, c in enumerate(cell.outputs):
-                    outs[k] = pad + values[c]
-                    for firing in wave:
-                        self.value_row["out", id(firing), k] = pad + values[c]
-                        values[c] += 1
-                ins = [0] * max_in
-                for k, c in enumerate(cell.inputs):
-                    ins[k] = pad + len(self.reads[c])
-                    self.reads[c] += [self.row(f.inputs[k]) for f in wave]
-                self.waves.append(row + outs + ins)
+        for width, numbers in agenda(model.firings, model.producers(), widths, costs):
+            wave = [model.firings[i] for i in numbers]
+            number = wave[0].cell
+            cell = program.cells[number]
+            row = [number * len(widths) + width, len(wave), pad + len(self.cell_rows[number])]
+            self.cell_rows[number] += wave
+            outs = [0] * max_out
+            for k, c in enumerate(cell.outputs):
+                outs[k] = pad + values[c]
+                for firing in wave:
+                    self.value_row["out", id(firing), k] = pad + values[c]
+                    values[c] += 1
+            ins = [0] * max_in
+            for k, c in enumerate(cell.inputs):
+                ins[k] = pad + len(self.reads[c])
+                self.reads[c] += [self.row(f.inputs[k]) for f in wave]
+            self.waves.append(row + outs + ins)
         self.values = values
+        self.columns = 3 + max_out + max_in
         self.roots = roots = [model.frames[i] for i in model.root_frames]
         self.collected = [f for f in model.frames if f.function == program.entry and collect]
         self.result_start = self._results(entry.results, roots)

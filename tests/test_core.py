@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from core_model import Cell, Function, Model, Program, Rows
 from core_programs import EVEN_ODD, EVEN_ODD_NAMES, TREE, TREE_NAMES, lanes_of, random_forest
+from core_random import RandomProgram
 
 from jaxrec import _core
 
@@ -42,9 +43,8 @@ def buffer_types(
     entry = program.functions[program.entry]
     pad = 2 * rows.pad + slack
     info = 4 + len(entry.results) * (1 + collect) + 2 * program.classes + len(program.cells)
-    columns = len(rows.waves[0]) if rows.waves else 3
     out: list[tuple[tuple[int, ...], str]] = [((info,), I32)]
-    out.append(((len(rows.waves) + slack, columns), I32))
+    out.append(((len(rows.waves) + slack, rows.columns), I32))
     for cell, firings in zip(program.cells, rows.cell_rows, strict=True):
         n = len(firings) + pad
         out += [((n,), I32) for _ in cell.inputs]
@@ -108,7 +108,7 @@ def _put(buffer: np.ndarray, items: list[int], start: int, fill: int = 0) -> Non
 
 
 class Readers:
-    """The read rows of every value, a class at a time, in the order in which tables ask for them."""
+    """The read rows of every value, a class at a time, in the order tables ask for them."""
 
     def __init__(self, rows: Rows, classes: int) -> None:
         self.readers = [rows.readers(c) for c in range(classes)]
@@ -152,29 +152,44 @@ def inputs(case: str, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return [rng.integers(0, 10, size=5).astype(np.int32)], []
 
 
+def assert_matches_model(
+    program: Program, roots: list[np.ndarray], outers: list[np.ndarray], **options: Any
+) -> None:
+    model = Model(program, roots, outers, len(roots[0]))
+    collect = options["collect"]
+    rows = model.lay_out(WIDTHS, COSTS, collect)
+    schedule = plan(program, roots, outers, **options)
+    assert schedule.waves.tolist() == rows.waves
+    assert schedule.value_rows == rows.values
+    assert schedule.read_rows == [len(r) for r in rows.reads]
+    assert schedule.cell_rows == [len(f) for f in rows.cell_rows]
+    for name in ("function", "parent", "site", "lane"):
+        got = getattr(schedule, f"frame_{name}").tolist()
+        assert got == [getattr(f, name) for f in model.frames]
+    for cell, firings in enumerate(rows.cell_rows):
+        assert schedule.cell_frames(cell).tolist() == [f.frame for f in firings]
+    types = buffer_types(program, rows, collect=collect, slack=3)
+    buffers = garbage(types)
+    schedule.fill(buffers)
+    assert_all_equal(buffers, expected(model, rows, types, collect=collect))
+
+
 @pytest.mark.parametrize("collect", [False, True])
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_matches_the_model(case: str, workers: int, collect: bool) -> None:
-    program, names = CASES[case]
+    program, _ = CASES[case]
     for seed in range(5):
-        roots, outers = inputs(case, seed)
-        model = Model(program, roots, outers, len(roots[0]))
-        rows = model.lay_out(WIDTHS, COSTS, collect)
-        schedule = plan(program, roots, outers, names, workers=workers, collect=collect)
-        assert schedule.waves.tolist() == rows.waves
-        assert schedule.value_rows == rows.values
-        assert schedule.read_rows == [len(r) for r in rows.reads]
-        assert schedule.cell_rows == [len(f) for f in rows.cell_rows]
-        for name in ("function", "parent", "site", "lane"):
-            got = getattr(schedule, f"frame_{name}").tolist()
-            assert got == [getattr(f, name) for f in model.frames]
-        for cell, firings in enumerate(rows.cell_rows):
-            assert schedule.cell_frames(cell).tolist() == [f.frame for f in firings]
-        types = buffer_types(program, rows, collect=collect, slack=3)
-        buffers = garbage(types)
-        schedule.fill(buffers)
-        assert_all_equal(buffers, expected(model, rows, types, collect=collect))
+        assert_matches_model(program, *inputs(case, seed), workers=workers, collect=collect)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_random_programs_match_the_model(block: int) -> None:
+    for seed in range(25 * block, 25 * (block + 1)):
+        drawn = RandomProgram(seed)
+        assert_matches_model(
+            drawn.program, *drawn.inputs(), workers=1 + seed % 3, collect=seed % 2 == 0
+        )
 
 
 def test_buffers_of_the_exact_size_are_enough() -> None:
