@@ -11,7 +11,7 @@ import jax
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, Var
+from jax.extend.core import JaxprEqn, Literal, Primitive
 
 Zero = _ad.Zero
 is_undefined_primal = _ad.is_undefined_primal
@@ -62,10 +62,13 @@ def vary_over(value: Any, vma: frozenset[Any]) -> Any:
 
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Evaluates one equation on values for all its operands, literals included."""
-    variables = [v for v in eqn.invars if isinstance(v, Var)]
-    operands = [x for v, x in zip(eqn.invars, values, strict=True) if isinstance(v, Var)]
-    jaxpr = Jaxpr((), variables, eqn.outvars, [eqn], eqn.effects)
-    return jax.core.eval_jaxpr(jaxpr, (), *operands)
+    # A literal keeps its weak type, which an array of its value would not have.
+    pairs = zip(eqn.invars, values, strict=True)
+    operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
+    params = eqn.primitive.get_bind_params(eqn.params)
+    with eqn.ctx.manager:
+        outs = eqn.primitive.bind(*operands, **params)
+    return list(outs) if eqn.primitive.multiple_results else [outs]
 
 
 def is_literal(atom: Any) -> bool:

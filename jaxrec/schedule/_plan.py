@@ -116,8 +116,8 @@ def plan_on_host(
     try:
         return _core.plan(
             program.words,
-            [np.ascontiguousarray(x) for x in inputs.roots],
-            [np.ascontiguousarray(x) for x in inputs.outers],
+            [np.asarray(x, order="C") for x in inputs.roots],
+            [np.asarray(x, order="C") for x in inputs.outers],
             _patterns(inputs.patterns),
             layout.lanes,
             list(layout.widths),
