@@ -17,14 +17,14 @@ import pytest
 from jaxrec import data
 from jaxrec.train import TrainError, parse_settings, train
 from jaxrec.train.__main__ import main
-from jaxrec.train._batching import eval_batches, train_batches
+from jaxrec.train._batching import eval_batches, eval_shape, train_batches
 from jaxrec.train._evaluate import accuracies, count
 from jaxrec.train._report import last_line
 from jaxrec.train._task import load_task
 
-TINY = ["--hidden", "8", "--embed", "8", "--batch", "8", "--epochs", "2"]
+TINY = ["--hidden", "8", "--embed", "8", "--batch", "16", "--epochs", "2"]
 TINY_LISTOPS = ["--trees", "32", *TINY]
-RESUMABLE = [*TINY_LISTOPS, "--dropout", "0.3", "--checkpoint-every", "1"]
+RESUMABLE = [*TINY_LISTOPS, "--batch", "8", "--dropout", "0.3", "--checkpoint-every", "1"]
 TREEBANK = """(3 (3 good) (2 film))
 (1 (0 bad) (2 (2 the) (2 film)))
 (2 (2 a) (2 film))
@@ -79,7 +79,9 @@ def test_a_treebank_has_three_accuracies(model, treebank, tmp_path):
 
 def test_binary_drops_neutral_roots(treebank, tmp_path):
     args = ["--data", treebank, "--binary", *TINY]
-    result = run(*args, "--epochs", "25", "--optimizer", "adam", "--out", tmp_path / "run")
+    result = run(
+        *args, "--epochs", "8", "--optimizer", "adam", "--lr", "0.1", "--out", tmp_path / "run"
+    )
     assert result["trees"]["train"] == 3
     assert result["dev"]["binary"] == 1.0
     assert set(result["test"]) == {"binary", "nodes"}
@@ -134,7 +136,20 @@ def test_batches_count_in_their_own_rows():
         leaves = batch.forest.token[batch.forest.token >= 0]
         assert set(leaves.tolist()) == set(range(len(set(leaves.tolist()))))
         assert (batch.rows[leaves] < len(task.vocabulary)).all()
-    assert len({forest.num_nodes for forest in eval_batches(task.dev)}) == 1
+
+
+def test_evaluation_has_one_shape():
+    task = load_task(parse_settings(["--trees", "1000"]))
+    shape = eval_shape(task.dev, task.test)
+    assert shape.trees == 100
+    for part in (task.dev, task.test):
+        forests = list(eval_batches(part, shape))
+        assert {(forest.num_trees, forest.num_nodes) for forest in forests} == {shape}
+        labelled = sum((forest.label >= 0).sum() for forest in forests)
+        assert labelled == (part.label >= 0).sum()
+    small, large = load_task(parse_settings(["--trees", "7"])).dev, task.dev
+    assert eval_shape(small, large).trees == 100
+    assert len(list(eval_batches(small, eval_shape(small, large)))) == 1
 
 
 def test_accuracies_leave_out_what_has_no_label():
@@ -157,6 +172,7 @@ def test_json_has_no_nan():
     }
 
 
+@pytest.mark.slow
 def test_going_on_after_the_end_trains_further(tmp_path):
     whole = run(*RESUMABLE, "--epochs", "3", "--out", tmp_path / "whole")
     run(*RESUMABLE, "--epochs", "2", "--out", tmp_path / "parts")

@@ -15,9 +15,8 @@ from jaxrec.optim import used_rows
 
 # Minibatches larger than the common shape are rare, and so are two such steps up.
 TRAIN_RATIO = 1.25
-# Evaluation pads every batch of a forest to the largest, so as to compile once.
+# Trees in a batch of evaluation, at most.
 EVAL_SIZE = 100
-EVAL_RATIO = 1.1
 
 
 class TrainBatch(NamedTuple):
@@ -45,7 +44,7 @@ def common_shape(forest: Forest, size: int) -> int:
     One standard deviation above the mean: five batches in six fit, the others go into shapes
     `TRAIN_RATIO` apart, so that a run compiles two or three steps and no epoch adds any.
     """
-    lengths = np.diff(np.asarray(forest.roots), prepend=-1)
+    lengths = _lengths(forest)
     return math.ceil(size * lengths.mean() + math.sqrt(size) * lengths.std())
 
 
@@ -65,11 +64,35 @@ def train_batches(
             yield _with_rows(batch, num_words)
 
 
-def eval_batches(forest: Forest) -> Iterator[Forest]:
-    """The whole forest in order, in equal shapes; what fills up the last batch has no labels."""
-    size = min(EVAL_SIZE, forest.num_trees)
-    for batch in batches(forest, size, ratio=EVAL_RATIO, max_shapes=1):
+class EvalShape(NamedTuple):
+    """Sizes that every batch of evaluation is padded to, so that one program serves them all."""
+
+    trees: int
+    nodes: int
+
+
+def eval_shape(*forests: Forest) -> EvalShape:
+    """The smallest shape that all batches of `eval_batches` of these forests fit in."""
+    size = min(EVAL_SIZE, max(forest.num_trees for forest in forests))
+    nodes = 0
+    for forest in forests:
+        starts = np.arange(0, forest.num_trees, size)
+        # A tree that is missing in the last batch is replaced by one node.
+        needed = np.add.reduceat(_lengths(forest), starts)
+        needed[-1] += starts[-1] + size - forest.num_trees
+        nodes = max(nodes, int(needed.max()))
+    return EvalShape(size, nodes)
+
+
+def eval_batches(forest: Forest, shape: EvalShape) -> Iterator[Forest]:
+    """The whole forest in order, in one shape; what fills up the last batch has no labels."""
+    for batch in batches(forest, shape.trees, base=shape.nodes):
         yield batch.forest
+
+
+def _lengths(forest: Forest) -> npt.NDArray[np.int64]:
+    """The number of nodes of each tree of a forest that `jaxrec.data.pack` made."""
+    return np.diff(np.asarray(forest.roots), prepend=-1)
 
 
 def _with_rows(batch: Batch, num_words: int) -> TrainBatch:

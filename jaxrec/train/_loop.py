@@ -16,7 +16,13 @@ from tqdm import tqdm
 
 import jaxrec as jr
 from jaxrec.data import Forest
-from jaxrec.train._batching import TrainBatch, eval_batches, steps_per_epoch, train_batches
+from jaxrec.train._batching import (
+    TrainBatch,
+    eval_batches,
+    eval_shape,
+    steps_per_epoch,
+    train_batches,
+)
 from jaxrec.train._checkpoint import Checkpoints
 from jaxrec.train._curve import save_curve
 from jaxrec.train._errors import TrainError
@@ -155,7 +161,8 @@ class _Run:
 
     def _evaluate(self, model: Best, forest: Forest) -> dict[str, float]:
         score, polar = self.program.score, self.task.polar
-        parts = [score(model.weights, model.table, batch) for batch in eval_batches(forest)]
+        batches = eval_batches(forest, eval_shape(self.task.dev, self.task.test))
+        parts = [score(model.weights, model.table, batch) for batch in batches]
         measured = accuracies(parts, polar)
         if self.settings.binary:
             # With three classes and no neutral roots, the accuracy on roots is that on polarity.
