@@ -162,13 +162,14 @@ def _groups(region: Region) -> dict[Op, list[Op]]:
             readers[atom].add(op)
     for atom in region.results:
         readers[atom].add(None)
-    groups: dict[Op, list[Op]] = {}
+    last_of: dict[Op, Op] = {}
     for op in reversed(region.ops):
         read_by = set().union(*(readers[value] for value in op.outputs))
         only = next(iter(read_by)) if len(read_by) == 1 else None
-        joins = isinstance(op, Prim) and isinstance(only, Prim)
-        last = next(o for o, group in groups.items() if only in group) if joins else op
-        groups.setdefault(last, []).insert(0, op)
+        last_of[op] = last_of[only] if isinstance(op, Prim) and isinstance(only, Prim) else op
+    groups: dict[Op, list[Op]] = {}
+    for op in region.ops:
+        groups.setdefault(last_of[op], []).append(op)
     return groups
 
 

@@ -70,8 +70,9 @@ def _bar(number: int, wave: Wave, step: float, scale: float, colour: str) -> str
 def _part(
     kind: str, left: float, bottom: float, step: float, height: float, colour: str, opacity: float
 ) -> str:
-    place = {"x": left, "y": bottom - height, "width": step - 1, "height": height}
-    return _svg.element("rect", **place, fill=colour, fill_opacity=opacity, class_=kind)
+    top, width = bottom - height, step - 1
+    look: dict[str, object] = {"fill": colour, "fill_opacity": opacity, "class_": kind}
+    return _svg.element("rect", "", x=left, y=top, width=width, height=height, **look)
 
 
 def _legend(number: int, cell: str, waves: Sequence[Wave], colour: str) -> str:

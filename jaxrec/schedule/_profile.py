@@ -1,0 +1,239 @@
+"""Where the time and the memory of a call go: measured now, on this machine.
+
+Cells are measured alone: each one is compiled by itself and run, in a loop, on the operands of its
+first wave, and that time is multiplied by the number of its waves. What the program does around
+the cells (gathering operands, writing tapes, its loops) is therefore in the time of the waves and
+not in that of the cells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
+from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
+from jaxrec.lowering._forward import operands as wave_operands
+from jaxrec.primitives._params import Params, bound, decide_capacity, plan_now
+from jaxrec.primitives._rec import rec
+from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._profile_text import format_profile
+from jaxrec.schedule._report import Schedule
+from jaxrec.split._program import Program
+from jaxrec.transpose._backward import Backward, has_cotangent
+
+_REPEATS, _LOOPS = 5, 20
+
+
+@dataclasses.dataclass(frozen=True)
+class CellTime:
+    """A cell at one width.
+
+    Attributes:
+        cell: its name.
+        width: rows computed in a wave.
+        waves: how many waves run it at this width.
+        calls: how many calls are in them.
+        seconds: the time of one wave, measured alone.
+    """
+
+    cell: str
+    width: int
+    waves: int
+    calls: int
+    seconds: float
+
+    @property
+    def padding(self) -> int:
+        """Rows computed for nothing."""
+        return self.waves * self.width - self.calls
+
+    @property
+    def total(self) -> float:
+        """Seconds of all its waves, if each takes as long as the one measured."""
+        return self.waves * self.seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """What a call costs; `str()` prints it as tables.
+
+    Attributes:
+        executor: who ran the call.
+        schedule: its schedule.
+        stages: seconds of each stage, by a label that says how it was measured.
+        cells: the cells at the widths that occur.
+        compilations: XLA programs that the call compiled; 0 if it had been made before.
+        value_bytes: memory of the value tapes.
+        residual_bytes: memory that the forward pass of a gradient keeps besides them.
+    """
+
+    executor: str
+    schedule: Schedule
+    stages: dict[str, float]
+    cells: tuple[CellTime, ...]
+    compilations: int
+    value_bytes: int
+    residual_bytes: int
+
+    @property
+    def padding(self) -> float:
+        """The share of the rows computed that nothing uses."""
+        return 1.0 - self.schedule.rows / max(self.schedule.padded_rows, 1)
+
+    def __str__(self) -> str:
+        return format_profile(self)
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Writes the waves as a Chrome trace, which Perfetto (ui.perfetto.dev) shows.
+
+        One lane has the waves in the order in which they run. Durations are estimates: the time of
+        the wave's cell at its width, measured alone.
+
+        Args:
+            path: the file to write, JSON.
+        """
+        trace = {"traceEvents": list(self._events()), "displayTimeUnit": "ms"}
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(trace, file)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        process, lane = f"jaxrec {self.schedule.name}", "waves (estimated: cells measured alone)"
+        yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": process}}
+        yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": lane}}
+        micros = {(c.cell, c.width): 1e6 * c.seconds for c in self.cells}
+        now = 0.0
+        for number, wave in enumerate(self.schedule.waves):
+            took = micros[wave.cell, wave.width]
+            args = {"wave": number, "calls": wave.count, "width": wave.width, "row": wave.start}
+            yield {
+                "ph": "X", "name": wave.cell, "cat": "wave", "pid": 0, "tid": 0,
+                "ts": now, "dur": took, "args": args,
+            }  # fmt: skip
+            now += took
+
+
+def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
+    """Runs an invocation several times and measures it.
+
+    Args:
+        params: of the invocation.
+        operands: concrete ones.
+
+    Raises:
+        UnsupportedError: under `jit`, where there is nothing to measure yet.
+    """
+    _check_concrete(params, operands)
+    compiled = _programs(params.program)
+    first = _seconds(lambda: rec(operands, params))
+    compiled = _programs(params.program) - compiled
+    call = _median(lambda: rec(operands, params))
+    params = decide_capacity(params, operands)
+    layout = params.layout()
+    core = plan_now(params, operands, layout)
+    tables = _filled(params.program, layout, core)
+    run = jax.jit(lambda *given: run_forward(bound(params, layout, tables, given))[0])
+    at, tapes = bound(params, layout, tables, operands), run(*operands)
+    stages = {
+        "scheduling (on the host, by itself)": _median(lambda: plan_now(params, operands, layout)),
+        "compilation (first call less a later one)": max(first - call, 0.0) if compiled else 0.0,
+        f"whole call (median of {_REPEATS})": call,
+    }
+    if params.executor == "graph":
+        stages["waves (as one program, given the schedule)"] = _median(lambda: run(*operands))
+    return Profile(
+        executor=params.executor,
+        schedule=Schedule(params.program, layout, core),
+        stages=stages,
+        cells=tuple(_cell_times(at, tapes, np.asarray(core.waves))),
+        compilations=compiled,
+        value_bytes=sum(map(_nbytes, tapes)),
+        residual_bytes=_residual_bytes(params, operands),
+    )
+
+
+def _check_concrete(params: Params, operands: Sequence[Any]) -> None:
+    if not all(map(_compat.is_concrete, operands)):
+        raise UnsupportedError(
+            f"{params.program.name}.profile got arguments whose values are not known: it was called "
+            "under jit, grad or vmap. It measures a call that runs now; call it outside of them."
+        )
+
+
+def _programs(program: Program) -> int:
+    """XLA programs compiled so far for eager calls."""
+    jitted = [fun for fun in program.cache.values() if hasattr(fun, "_cache_size")]
+    return sum(fun._cache_size() for fun in jitted)
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start
+
+
+def _median(run: Callable[[], Any]) -> float:
+    """The median time of several runs, after one that does not count."""
+    _seconds(run)
+    return statistics.median(_seconds(run) for _ in range(_REPEATS))
+
+
+def _filled(program: Program, layout: Layout, core: Any) -> Tables:
+    """The tables of a schedule, as the compiled program gets them."""
+    types = table_types(program, layout)
+    buffers = [np.zeros(t.shape, t.dtype) for t in flat_tables(types)]
+    core.fill(buffers, [*layout.value_rows, *layout.read_rows], layout.readers)
+    return unflatten_tables(types, [jnp.asarray(x) for x in buffers])
+
+
+def _cell_times(at: Bound, tapes: Sequence[Any], waves: Any) -> Iterator[CellTime]:
+    """Times each cell at each width on the operands of its first wave there."""
+    for kind, spec, width in at.waves_of:
+        mine = waves[waves[:, 0] == kind]
+        if len(mine):
+            values = wave_operands(at, spec, tapes, int(mine[0, 2]), width)
+            cell = jax.jit(_looped(plain_cell(at, spec, width)))
+            seconds = _median(lambda cell=cell, values=values: cell(*values)) / _LOOPS
+            yield CellTime(spec.cell.name, width, len(mine), int(mine[:, 1].sum()), seconds)
+
+
+def _looped(cell: WaveCell) -> Callable[..., list[Any]]:
+    """Runs a cell many times in one program, so that the launch from Python does not count."""
+
+    def run(outers: list[Any], exports: list[Any], inputs: list[Any]) -> list[Any]:
+        def again(number: Any, before: list[Any]) -> list[Any]:
+            # Else XLA sees that every round computes the same, and computes it once.
+            values, _ = lax.optimization_barrier(((exports, inputs), (number, before)))
+            return cell(outers, *values)[0]
+
+        return lax.fori_loop(1, _LOOPS, again, cell(outers, exports, inputs)[0])
+
+    return run
+
+
+def _residual_bytes(params: Params, operands: Sequence[Any]) -> int:
+    """Memory of the residual tapes of a gradient for every outer value that has one."""
+    layout, outers = params.layout(readers=True), operands[: params.num_outers]
+    positions = [k for k, x in enumerate(outers) if has_cotangent(x)]
+    types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outers]
+    backward = Backward(params.program, layout, params.patterns, types, positions, params.policy)
+    return sum(
+        layout.cell_rows[spec.cell.index] * _nbytes(row)
+        for spec in params.program.cells
+        for row in backward.residual_types(spec)
+    )
+
+
+def _nbytes(array: Any) -> int:
+    return int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize

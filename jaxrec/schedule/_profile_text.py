@@ -1,0 +1,71 @@
+"""A profile as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxrec.schedule._profile import Profile
+
+
+def format_profile(profile: Profile) -> str:
+    """Writes a profile as tables."""
+    return "\n".join(_lines(profile))
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    schedule = profile.schedule
+    yield (
+        f'{schedule.name} on executor "{profile.executor}": {schedule.num_calls} calls, '
+        f"depth {schedule.depth}, {len(schedule.waves)} waves"
+    )
+    yield ""
+    stages = [(label, _time(seconds)) for label, seconds in profile.stages.items()]
+    yield from _table([("stage", "time"), *stages])
+    yield ""
+    head = ("cell, measured alone", "width", "waves", "calls", "padding", "a wave", "all waves")
+    cells = [
+        (
+            cell.cell,
+            str(cell.width),
+            str(cell.waves),
+            str(cell.calls),
+            str(cell.padding),
+            _time(cell.seconds),
+            _time(cell.total),
+        )
+        for cell in profile.cells
+    ]
+    yield from _table([head, *cells])
+    yield ""
+    unused = schedule.padded_rows - schedule.rows
+    yield f"padding: {unused} of {schedule.padded_rows} rows computed ({profile.padding:.0%})"
+    yield f"programs compiled by this call: {profile.compilations}"
+    yield (
+        f"memory: {_size(profile.value_bytes)} of value tapes, and under a gradient "
+        f"{_size(profile.residual_bytes)} of residuals"
+    )
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Lines with the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        cells = [text.rjust(width) for text, width in zip(rest, widths[1:], strict=True)]
+        yield "  ".join([f"  {first.ljust(widths[0])}", *cells])
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds / 1e-6:.1f} µs"
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
