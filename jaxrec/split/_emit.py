@@ -282,7 +282,8 @@ def _single(register: int) -> Registers:
 
 
 def _bits(value: Any, dtype: np.dtype[Any]) -> int:
-    """The 64-bit immediate of a constant: an integer, or the bits of a double."""
+    """A constant as the register that holds it: an integer, or the bits of a floating number."""
+    exact = np.asarray(value).astype(dtype)
     if np.issubdtype(dtype, np.floating):
-        return int(np.float64(value).view(np.int64))
-    return int(np.asarray(value).astype(dtype).astype(np.int64))
+        return int(exact.view(np.int32 if dtype.itemsize == 4 else np.int64))
+    return int(exact.astype(np.int64))
