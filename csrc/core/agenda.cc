@@ -2,36 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "core/ready_set.h"
 
 namespace jaxrec {
 namespace {
-
-// Ready firings of one cell, the greatest rank first, of equal ranks the least number.
-class Ready {
- public:
-  bool empty() const { return heap_.empty(); }
-  int32_t size() const { return static_cast<int32_t>(heap_.size()); }
-  int32_t rank() const { return static_cast<int32_t>(heap_.front() >> 32); }
-
-  void push(int32_t rank, int32_t firing) {
-    heap_.push_back(key(rank, firing));
-    std::push_heap(heap_.begin(), heap_.end());
-  }
-
-  int32_t pop() {
-    std::pop_heap(heap_.begin(), heap_.end());
-    const int32_t firing = std::numeric_limits<int32_t>::max() - static_cast<int32_t>(heap_.back() & 0xffffffff);
-    heap_.pop_back();
-    return firing;
-  }
-
- private:
-  static int64_t key(int32_t rank, int32_t firing) {
-    return static_cast<int64_t>(rank) << 32 | (std::numeric_limits<int32_t>::max() - firing);
-  }
-
-  std::vector<int64_t> heap_;
-};
 
 class Scheduler {
  public:
@@ -40,7 +16,6 @@ class Scheduler {
       : program_(program), values_(values), widths_(widths), costs_(costs), cover_(widths, costs) {}
 
   Agenda run() {
-    find_producers();
     find_consumers();
     find_ranks();
     limit_ = best_width();
@@ -53,22 +28,28 @@ class Scheduler {
   int32_t num_firings() const { return static_cast<int32_t>(values_.firings.size()); }
 
   // The inputs of a firing: [begin, end) in Values::inputs.
-  const ValueId* inputs(int32_t firing) const { return values_.inputs.data() + values_.firings[firing].input; }
-  size_t num_inputs(int32_t firing) const { return program_.cells[values_.firings[firing].cell].inputs.size(); }
-
-  void find_producers() {
-    for (int32_t i = 0; i < num_firings(); ++i)
-      for (size_t k = 0; k < program_.cells[values_.firings[i].cell].outputs.size(); ++k) producer_.push_back(i);
+  const ValueId* inputs(int32_t firing) const {
+    return values_.inputs.data() + values_.firings[firing].input;
+  }
+  size_t num_inputs(int32_t firing) const {
+    return program_.cells[values_.firings[firing].cell].inputs.size();
   }
 
+  // Calls fun(producer) for the firings whose outputs a firing reads. Inputs side by side often
+  // come from one firing, which is then told once.
   template <class Fun>
   void each_producer(int32_t firing, Fun fun) const {
     const ValueId* in = inputs(firing);
-    for (size_t k = 0, n = num_inputs(firing); k < n; ++k)
-      if (in[k] >= 0) fun(producer_[in[k]]);
+    int32_t last = -1;
+    for (const ValueId* end = in + num_inputs(firing); in != end; ++in) {
+      if (*in < 0) continue;
+      const int32_t from = values_.producers[*in];
+      if (from != last) fun(from);
+      last = from;
+    }
   }
 
-  // Who waits for each firing, as often as it reads it.
+  // Who waits for each firing.
   void find_consumers() {
     consumer_start_.assign(num_firings() + 2, 0);
     waiting_.assign(num_firings(), 0);
@@ -81,20 +62,15 @@ class Scheduler {
       each_producer(i, [&](int32_t from) { consumers_[count[from - 1]++] = i; });
   }
 
-  // From the last to the first: a firing's height exceeds those of the firings it reads.
+  // From the last executed to the first: whoever waits for a firing is executed after it.
   void find_ranks() {
     rank_.assign(num_firings(), 0);
-    std::vector<int32_t> place(2 + *std::max_element(values_.heights.begin(), values_.heights.end()), 0);
-    for (int32_t height : values_.heights) ++place[height + 1];
-    for (size_t h = 1; h < place.size(); ++h) place[h] += place[h - 1];
-    std::vector<int32_t> by_height(num_firings());
-    for (int32_t i = 0; i < num_firings(); ++i) by_height[place[values_.heights[i]]++] = i;
-    for (auto i = by_height.rbegin(); i != by_height.rend(); ++i)
+    for (auto i = values_.executed.rbegin(); i != values_.executed.rend(); ++i)
       each_producer(*i, [&](int32_t from) { rank_[from] = std::max(rank_[from], rank_[*i] + 1); });
   }
 
-  // The width that makes the firings that wait for others cheapest: waves of a width are at least as many
-  // as any tail of the ranks needs.
+  // The width that makes the firings that wait for others cheapest: waves of a width are at least
+  // as many as any tail of the ranks needs.
   int32_t best_width() const {
     std::vector<int32_t> histogram(1 + *std::max_element(rank_.begin(), rank_.end()), 0);
     for (int32_t i = 0; i < num_firings(); ++i)
@@ -105,7 +81,9 @@ class Scheduler {
       int64_t waves = 0, above = 0;
       for (size_t rank = histogram.size(); rank-- > 0;) {
         above += histogram[rank];
-        if (above > 0) waves = std::max(waves, (above + widths_[w] - 1) / widths_[w] + static_cast<int64_t>(rank));
+        if (above > 0)
+          waves =
+              std::max(waves, (above + widths_[w] - 1) / widths_[w] + static_cast<int64_t>(rank));
       }
       const double cost = static_cast<double>(waves) * costs_[w];
       if (cost < least) least = cost, best = w;
@@ -114,23 +92,46 @@ class Scheduler {
   }
 
   void start() {
-    ready_.resize(program_.cells.size());
-    unfired_.assign(program_.cells.size(), 0);
-    for (int32_t i = 0; i < num_firings(); ++i) {
-      ++unfired_[values_.firings[i].cell];
-      if (waiting_[i] == 0) ready_[values_.firings[i].cell].push(rank_[i], i);
-    }
+    find_places();
+    for (int32_t i = 0; i < num_firings(); ++i)
+      if (waiting_[i] == 0) ready(i);
     agenda_.order.reserve(num_firings());
   }
 
-  // A cell of which everything is ready gains nothing by waiting: first of all. Then the critical path.
+  // Every firing's place among its cell's: the greatest rank first, of equal ranks the least
+  // number.
+  void find_places() {
+    std::vector<int32_t> start(2 + *std::max_element(rank_.begin(), rank_.end()), 0);
+    for (int32_t rank : rank_) ++start[rank];
+    for (size_t rank = start.size() - 1; rank > 0; --rank) start[rank - 1] += start[rank];
+    std::vector<int32_t> by_rank(num_firings());
+    for (int32_t i = 0; i < num_firings(); ++i) by_rank[start[rank_[i] + 1]++] = i;
+    place_.resize(num_firings());
+    places_.resize(program_.cells.size());
+    for (int32_t i : by_rank) {
+      std::vector<int32_t>& cell = places_[values_.firings[i].cell];
+      place_[i] = static_cast<int32_t>(cell.size());
+      cell.push_back(i);
+    }
+    for (const std::vector<int32_t>& cell : places_) {
+      ready_.emplace_back(static_cast<int32_t>(cell.size()));
+      unfired_.push_back(static_cast<int32_t>(cell.size()));
+    }
+  }
+
+  void ready(int32_t firing) { ready_[values_.firings[firing].cell].add(place_[firing]); }
+
+  int32_t best_rank(int32_t cell) const { return rank_[places_[cell][ready_[cell].least()]]; }
+
+  // A cell of which everything is ready gains nothing by waiting: first of all. Then the critical
+  // path.
   int32_t next_cell() const {
     int32_t best = -1;
     for (size_t c = 0; c < ready_.size(); ++c) {
       if (ready_[c].empty()) continue;
       const int32_t cell = static_cast<int32_t>(c);
       if (is_complete(cell)) return cell;
-      if (best < 0 || ready_[c].rank() > ready_[best].rank()) best = cell;
+      if (best < 0 || best_rank(cell) > best_rank(best)) best = cell;
     }
     return best;
   }
@@ -138,9 +139,10 @@ class Scheduler {
   bool is_complete(int32_t cell) const { return ready_[cell].size() == unfired_[cell]; }
 
   void fire(int32_t cell) {
-    const int32_t count = is_complete(cell) ? ready_[cell].size() : std::min(ready_[cell].size(), limit_);
+    const int32_t count =
+        is_complete(cell) ? ready_[cell].size() : std::min(ready_[cell].size(), limit_);
     const int32_t begin = static_cast<int32_t>(agenda_.order.size());
-    for (int32_t i = 0; i < count; ++i) agenda_.order.push_back(ready_[cell].pop());
+    for (int32_t i = 0; i < count; ++i) agenda_.order.push_back(places_[cell][ready_[cell].take()]);
     unfired_[cell] -= count;
     cut(begin, count);
     for (int32_t i = begin; i < begin + count; ++i) release(agenda_.order[i]);
@@ -159,7 +161,7 @@ class Scheduler {
   void release(int32_t firing) {
     for (int32_t i = consumer_start_[firing]; i < consumer_start_[firing + 1]; ++i) {
       const int32_t to = consumers_[i];
-      if (--waiting_[to] == 0) ready_[values_.firings[to].cell].push(rank_[to], to);
+      if (--waiting_[to] == 0) ready(to);
     }
   }
 
@@ -169,13 +171,14 @@ class Scheduler {
   Span<const double> costs_;
   Cover cover_;
   Agenda agenda_;
-  std::vector<int32_t> producer_;        // firing of each output
   std::vector<int32_t> consumer_start_;  // of each firing, in consumers_
   std::vector<int32_t> consumers_;
   std::vector<int32_t> waiting_;  // inputs of each firing that are not there yet
   std::vector<int32_t> rank_;
-  std::vector<Ready> ready_;      // a cell
-  std::vector<int32_t> unfired_;  // a cell
+  std::vector<std::vector<int32_t>> places_;  // of each cell, the firing at each place
+  std::vector<int32_t> place_;                // of each firing
+  std::vector<ReadySet> ready_;               // of each cell, places
+  std::vector<int32_t> unfired_;              // a cell
   std::vector<int32_t> cut_;
   int32_t limit_ = 0;  // firings a wave
 };

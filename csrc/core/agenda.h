@@ -2,8 +2,9 @@
 //
 // List scheduling by the critical path. The rank of a firing is the length of the longest chain of
 // firings that waits for it; every wave takes the ready firings of greatest rank, of one cell. For
-// trees of one cell and waves of a fixed width this gives the fewest waves (Hu, "Parallel sequencing and
-// assembly line problems", 1961), so rows are computed in vain only where the dependencies force it.
+// trees of one cell and waves of a fixed width this gives the fewest waves (Hu, "Parallel
+// sequencing and assembly line problems", 1961), so rows are computed in vain only where the
+// dependencies force it.
 #pragma once
 
 #include <cstdint>

@@ -13,11 +13,7 @@ class Builder {
  public:
   Builder(const Program& program, const FrameTable& frames, const Values& values,
           const LayoutOptions& options, Layout& out)
-      : program_(program),
-        frames_(frames),
-        values_(values),
-        options_(options),
-        out_(out) {}
+      : program_(program), frames_(frames), values_(values), options_(options), out_(out) {}
 
   Status run() {
     out_.pad = static_cast<int32_t>(options_.widths[options_.widths.size() - 1]);

@@ -3,8 +3,6 @@
 // followed.
 #include "core/walk.h"
 
-#include <algorithm>
-
 namespace jaxrec {
 namespace {
 
@@ -13,11 +11,11 @@ class Walker {
   Walker(const Program& program, const FrameTable& frames, int64_t lanes, Values& out)
       : program_(program), frames_(frames), table_(frames.table), lanes_(lanes), out_(out) {
     out.firings.resize(frames.totals.firing);
-    out.heights.resize(frames.totals.firing);
+    out.executed.reserve(frames.totals.firing);
+    out.producers.resize(frames.totals.output);
     out.inputs.resize(frames.totals.input);
     out.results.resize(frames.totals.result);
     args_.resize(frames.totals.arg);
-    ready_.resize(frames.totals.output);
   }
 
   void run() {
@@ -82,12 +80,9 @@ class Walker {
   void fire(Activation& at, const OutlineFiring& firing) {
     ValueId* inputs = out_.inputs.data() + at.input;
     resolve(at.frame, firing.inputs, firing.num_inputs, inputs);
-    int32_t height = 0;
-    for (int32_t i = 0; i < firing.num_inputs; ++i)
-      if (inputs[i] >= 0) height = std::max(height, ready_[inputs[i]]);
-    out_.firings[at.firing] = {firing.cell, at.frame, at.input, at.output};
-    out_.heights[at.firing++] = height;
-    for (int32_t i = 0; i < firing.num_outputs; ++i) ready_[at.output + i] = height + 1;
+    for (int32_t i = 0; i < firing.num_outputs; ++i) out_.producers[at.output + i] = at.firing;
+    out_.executed.push_back(at.firing);
+    out_.firings[at.firing++] = {firing.cell, at.frame, at.input, at.output};
     at.input += firing.num_inputs;
     at.output += firing.num_outputs;
   }
@@ -108,8 +103,7 @@ class Walker {
   const OutlineTable& table_;
   const int64_t lanes_;
   Values& out_;
-  std::vector<ValueId> args_;   // of each frame
-  std::vector<int32_t> ready_;  // height at which each output can be used
+  std::vector<ValueId> args_;  // of each frame
   std::vector<Activation> stack_;
 };
 

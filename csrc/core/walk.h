@@ -1,4 +1,4 @@
-// The walk: where every value comes from, and how early each firing can happen.
+// The walk: where every value comes from.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct Firing {
 /// are gone: an input names the firing output or root argument itself.
 struct Values {
   std::vector<Firing> firings;
-  std::vector<int32_t> heights;  // of each firing: 0, or 1 + the greatest of its inputs' firings
+  std::vector<int32_t> executed;   // firings as plain recursion runs them: after what they read
+  std::vector<int32_t> producers;  // firing of each output
   std::vector<ValueId> inputs;
   std::vector<ValueId> results;  // of each frame; from FrameStart::result
 };

@@ -8,6 +8,10 @@
 /// Arguments: the program (int64 [n], or int32/uint32 [2 n] where 64-bit arrays are switched off:
 /// the same memory), the entry function's control arguments ([lanes] each), the outer arrays.
 /// Results: the buffers of `jaxrec::fill`. Attributes: lanes, widths, costs, names, outer_lanes,
-/// max_calls, call_limit, depth_limit, collect, readers, workers, value_capacity; those that are
+/// max_calls, call_limit, depth_limit, collect, readers, workers, capacity; those that are
 /// absent have the defaults of `jaxrec::Request`. The handler has no state.
 extern "C" XLA_FFI_Error* jaxrec_plan(XLA_FFI_CallFrame* call_frame);
+
+/// Leaves its results as XLA allocated them: `jaxrec_allocate`. A tape needs no initial value, since
+/// every row that is read was written, and XLA has no operation that makes an array without one.
+extern "C" XLA_FFI_Error* jaxrec_allocate(XLA_FFI_CallFrame* call_frame);

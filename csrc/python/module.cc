@@ -172,6 +172,7 @@ void bind_error(nb::module_& m) {
 nb::dict ffi_handlers() {
   nb::dict out;
   out["jaxrec_plan"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_plan));
+  out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));
   return out;
 }
 

@@ -24,7 +24,7 @@ bool same_waves(const Layout& a, const Layout& b) {
 bool same(const Schedule& a, const Schedule& b) {
   bool equal =
       a.frames->parents == b.frames->parents && a.frames->exports == b.frames->exports &&
-      a.values.heights == b.values.heights && a.values.inputs == b.values.inputs &&
+      a.values.executed == b.values.executed && a.values.inputs == b.values.inputs &&
       a.values.results == b.values.results && a.layout.order == b.layout.order &&
       a.layout.output_rows == b.layout.output_rows && a.layout.out_starts == b.layout.out_starts &&
       a.layout.in_starts == b.layout.in_starts && same_waves(a.layout, b.layout) &&
