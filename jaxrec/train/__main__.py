@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from jaxrec import JaxRecError
 from jaxrec.data import TreebankError
 from jaxrec.train._errors import TrainError
 from jaxrec.train._loop import train
@@ -23,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         result = train(parse_settings(argv))
-    except (TrainError, TreebankError, OSError) as error:
+    except (TrainError, TreebankError, JaxRecError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
