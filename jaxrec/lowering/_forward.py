@@ -49,17 +49,13 @@ class Bound:
         ]
 
 
-def value_tapes(bound: Bound) -> list[Any]:
-    """A tape for each class, with the roots' arguments in its first rows."""
-    program, layout = bound.program, bound.layout
-    tapes = [
-        _wave.empty_tape(rows, aval)
-        for rows, aval in zip(layout.value_rows, program.classes, strict=True)
-    ]
-    starts = [layout.pad] * len(tapes)
-    for c, value in zip(program.data_classes, bound.roots, strict=True):
+def with_roots(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
+    """Value tapes with the roots' arguments in their first rows."""
+    tapes = list(tapes)
+    starts = [bound.layout.pad] * len(tapes)
+    for c, value in zip(bound.program.data_classes, bound.roots, strict=True):
         tapes[c] = _wave.put(tapes[c], value, starts[c])
-        starts[c] += layout.lanes
+        starts[c] += bound.layout.lanes
     return tapes
 
 
@@ -91,7 +87,8 @@ def run_forward(
         return lambda wave, state: _fire(bound, spec, width, fun, wave, state)
 
     bodies = {kind: body_for(spec, width) for kind, spec, width in bound.waves_of}
-    state = (value_tapes(bound), residuals)
+    tapes = _wave.empty_tapes(bound.layout.value_rows, bound.program.classes)
+    state = (with_roots(bound, tapes), residuals)
     return _wave.run_waves(bound.program, bound.layout, bound.tables, bodies, state)
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import Bound, plain_cell, results, value_tapes
+from jaxrec.lowering._forward import Bound, plain_cell, results, with_roots
 from jaxrec.split._program import CellSpec
 
 
@@ -31,7 +31,8 @@ def replay(bound: Bound) -> list[Any]:
         branches = [lambda tapes: tapes, *(lambda t, run=run: run(wave, t) for run in kinds)]
         return lax.switch(jnp.clip(wave[0] + 1, 0, len(kinds)), branches, tapes), None
 
-    tapes, _ = lax.scan(step, value_tapes(bound), jnp.arange(bound.layout.max_waves))
+    tapes = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
+    tapes, _ = lax.scan(step, with_roots(bound, tapes), jnp.arange(bound.layout.max_waves))
     return results(bound, tapes)
 
 

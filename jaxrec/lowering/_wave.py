@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -16,11 +17,40 @@ from jaxrec.split._program import CellSpec, Program
 Body = Callable[[Any, Any], Any]
 
 
-def empty_tape(rows: int, aval: Any) -> Any:
-    """A tape: one row of type `aval` for each row number."""
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
-        return lax.empty((rows, *aval.shape), aval.dtype)
-    return jnp.zeros((rows, *aval.shape), aval.dtype)
+def blank_tapes(rows: Sequence[int], avals: Sequence[Any]) -> list[Any]:
+    """Tapes of zeros: for each, one row of type `aval` for each row number."""
+    return [_blank(n, aval) for n, aval in zip(rows, avals, strict=True)]
+
+
+def empty_tapes(rows: Sequence[int], avals: Sequence[Any]) -> list[Any]:
+    """Tapes whose rows may hold anything until they are written.
+
+    Filling tapes with zeros takes as long as a tenth of a training step. On CPU they are left as
+    they are allocated. Under `jax_debug_nans` they are zeros, since rows that are never read must
+    not look like a NaN that the user made.
+    """
+    if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
+        return blank_tapes(rows, avals)
+
+    def on_cpu() -> list[Any]:
+        register_handlers()
+        plain = [k for k, aval in enumerate(avals) if _is_plain(aval)]
+        types = [jax.ShapeDtypeStruct((rows[k], *avals[k].shape), avals[k].dtype) for k in plain]
+        call = jax.ffi.ffi_call("jaxrec_allocate", types, vmap_method="sequential")
+        made = dict(zip(plain, call(), strict=True)) if plain else {}
+        return [made[k] if k in made else _blank(rows[k], a) for k, a in enumerate(avals)]
+
+    return jax.lax.platform_dependent(cpu=on_cpu, default=lambda: blank_tapes(rows, avals))
+
+
+def _is_plain(aval: Any) -> bool:
+    return not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def _blank(rows: int, aval: Any) -> Any:
+    if _is_plain(aval):
+        return jnp.zeros((rows, *aval.shape), aval.dtype)
+    return lax.empty((rows, *aval.shape), aval.dtype)
 
 
 def block(tape: Any, start: Any, width: int) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxrec import _core
 from jaxrec._errors import from_message
+from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
 from jaxrec.split._program import Program
 
@@ -42,12 +43,6 @@ class PlanInputs:
     patterns: tuple[LanePattern | None, ...]
 
 
-def register() -> None:
-    """Makes the scheduler known to XLA; registering it again is harmless."""
-    for name, handler in _core.ffi_handlers().items():
-        jax.ffi.register_ffi_target(name, handler, platform="cpu")
-
-
 def plan_in_program(program: Program, layout: Layout, inputs: PlanInputs) -> Tables:
     """Stages the scheduler into the program that is being traced."""
     # As halves: without x64 JAX has no 64-bit integers.
@@ -66,7 +61,7 @@ def plan_in_program(program: Program, layout: Layout, inputs: PlanInputs) -> Tab
 def _ffi_plan(
     program: Program, layout: Layout, inputs: PlanInputs, arrays: Sequence[Any]
 ) -> list[Any]:
-    register()
+    register_handlers()
     types = flat_tables(table_types(program, layout))
     call = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
     return call(

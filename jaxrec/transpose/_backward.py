@@ -149,11 +149,14 @@ def residual_cell(backward: Backward) -> Any:
 
 def residual_tapes(backward: Backward) -> list[list[Any]]:
     """Empty residual tapes, for each cell one a residual."""
-    rows = backward.layout.cell_rows
-    return [
-        [_wave.empty_tape(rows[s.cell.index], a) for a in backward.residual_types(s)]
-        for s in backward.program.cells
-    ]
+    return _tapes_by_cell(backward, [backward.residual_types(s) for s in backward.program.cells])
+
+
+def _tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Empty tapes, for each cell one a type."""
+    rows = [n for n, mine in zip(backward.layout.cell_rows, types, strict=True) for _ in mine]
+    flat = iter(_wave.empty_tapes(rows, [aval for mine in types for aval in mine]))
+    return [[next(flat) for _ in mine] for mine in types]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,10 +241,7 @@ def run_backward(
     """
     replay = _Replay(bound, backward, tapes, residuals)
     ct_tapes = _initial_cotangents(bound, cotangents)
-    cut_tapes = [
-        [_wave.empty_tape(bound.layout.cell_rows[s.cell.index], a) for a in _cuts(backward, s)]
-        for s in bound.program.cells
-    ]
+    cut_tapes = _tapes_by_cell(backward, [_cuts(backward, s) for s in bound.program.cells])
     bodies = {
         kind: _body(replay, spec, width)
         for kind, spec, width in bound.waves_of
@@ -260,10 +260,13 @@ def _cuts(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
 
 def _initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
     program, layout, tables = bound.program, bound.layout, bound.tables
-    tapes = [
-        _wave.empty_tape(rows, aval) if has_cotangent(aval) else None
-        for rows, aval in zip(layout.read_rows, program.classes, strict=True)
-    ]
+    carrying = [c for c, aval in enumerate(program.classes) if has_cotangent(aval)]
+    made = _wave.empty_tapes(
+        [layout.read_rows[c] for c in carrying], [program.classes[c] for c in carrying]
+    )
+    tapes: list[Any] = [None] * len(program.classes)
+    for c, tape in zip(carrying, made, strict=True):
+        tapes[c] = tape
     starts = [result_start(program, tables, k) for k in range(len(program.result_classes))]
     if layout.collect:
         starts += [collect_start(program, tables, k) for k in range(len(program.result_classes))]
