@@ -12,6 +12,7 @@
 /// absent have the defaults of `jaxrec::Request`. The handler has no state.
 extern "C" XLA_FFI_Error* jaxrec_plan(XLA_FFI_CallFrame* call_frame);
 
-/// Leaves its results as XLA allocated them: `jaxrec_allocate`. A tape needs no initial value, since
-/// every row that is read was written, and XLA has no operation that makes an array without one.
+/// Leaves its results as XLA allocated them: `jaxrec_allocate`. A tape needs no initial value,
+/// since every row that is read was written, and XLA has no operation that makes an array without
+/// one.
 extern "C" XLA_FFI_Error* jaxrec_allocate(XLA_FFI_CallFrame* call_frame);
