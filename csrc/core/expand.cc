@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cfenv>
 #include <limits>
-#include <new>
+#include <exception>
 #include <system_error>
 #include <thread>
 
@@ -96,7 +96,7 @@ class Expander {
   static void guarded(Worker& worker, Work&& work) {
     try {
       work();
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {  // memory, whatever the container calls it
       worker.fail(Worker::Fault::kMemory, nullptr);
     }
   }
