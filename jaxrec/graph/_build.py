@@ -61,7 +61,7 @@ class _Builder:
         return Function(instance.name, params, instance.names, body)
 
     def capture(self, value: Any) -> Atom:
-        """A constant of a jaxpr: a small literal, or a value that the user's function closes over."""
+        """A constant of a jaxpr: a scalar literal, or a value that the user's function closes over."""
         if _compat.is_concrete(value) and np.ndim(value) == 0 and not _is_extended(value):
             return Const(np.asarray(value)[()], _plain_aval(value))
         if id(value) not in self._captured_by_id:
@@ -124,7 +124,7 @@ class _Builder:
         callee = next(_calls(eqn), None)
         if callee is not None:
             raise UnsupportedError(
-                f"{self._name} calls {callee.name} recursively inside jax.lax.{eqn.primitive.name}. "
+                f"{self._name} calls {callee.name} recursively inside {eqn.primitive.name}. "
                 "A recursive call inside a loop or a custom derivative is not supported: write the "
                 "loop as a recursion (a rec_fn that calls itself once a step)."
             )

@@ -62,7 +62,9 @@ class _Dot:
         name: str | None = None,
         shape: str = "box",
     ) -> Iterator[str]:
-        self._last = f"n{self.index}_{next(self._ids)}" if name is None else f"{name}{next(self._ids)}"
+        self._last = (
+            f"n{self.index}_{next(self._ids)}" if name is None else f"{name}{next(self._ids)}"
+        )
         self._maker.update(dict.fromkeys(outputs, self._last))
         yield f"    {self._last} [label={_quote(label)}, shape={shape}];"
         for atom in inputs:

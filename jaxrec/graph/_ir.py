@@ -11,8 +11,8 @@ One node a construct of the recursive program, however deep it recurses at run t
 A tag is the call path: the sequence of call-site labels from the root. The graph is static:
 recursion never expands it, since all call sites of a function enter the same body.
 
-Source: Kostopoulou et al., "Tagged static dataflow graphs" (2022), section 3; Arvind & Nikhil, "Executing a
-program on the MIT tagged-token dataflow architecture" (1990).
+Source: Kostopoulou et al., "Tagged static dataflow graphs" (2022), section 3; Arvind & Nikhil,
+"Executing a program on the MIT tagged-token dataflow architecture" (1990).
 """
 
 from __future__ import annotations

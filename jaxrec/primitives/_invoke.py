@@ -57,9 +57,17 @@ class Calls(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """A traced and split program with what it closes over."""
+    """A traced and split program with what it closes over.
+
+    Attributes:
+        program: the program.
+        args: the types of its arguments.
+        captured: what it closes over.
+        out_tree: the structure of its result.
+    """
 
     program: Program
+    args: Signature
     captured: tuple[Any, ...]
     out_tree: Any
 
@@ -78,15 +86,12 @@ class CacheInfo(NamedTuple):
 
 def cache_info(cache: dict[Any, Traced]) -> CacheInfo:
     """What a recursive function has traced and compiled so far."""
+    programs = {traced.program for traced in cache.values() if isinstance(traced, Traced)}
     jitted = [
-        fun
-        for traced in cache.values()
-        if isinstance(traced, Traced)
-        for fun in traced.program.cache.values()
-        if hasattr(fun, "_cache_size")
+        fun for program in programs for fun in program.cache.values() if hasattr(fun, "_cache_size")
     ]
     return CacheInfo(
-        traces=sum(isinstance(t, Traced) for t in cache.values()),
+        traces=len(programs),
         compilations=sum(fun._cache_size() for fun in jitted),
     )
 
@@ -111,7 +116,7 @@ class Invocation:
             _without_axis(leaf_aval(x, f"argument {n} of {definition.name}"), a, n)
             for n, x, a in zip(names, self._leaves, self._axes, strict=True)
         )
-        self._signature = Signature(self._tree, avals).strong()
+        self._signature = Signature(self._tree, avals)
         self._traced = self._trace(cache)
 
     @property
@@ -120,9 +125,12 @@ class Invocation:
         return self._traced.program
 
     def _trace(self, cache: dict[Any, Any]) -> Traced:
-        key = (self._definition, self._signature, jax.config.jax_enable_x64)
-        if key in cache:
-            return cache[key]
+        # A Python number takes the type that the recursion asks for; what was traced for arrays of
+        # the type that it has by itself serves as well.
+        exact, plain = map(self._key, (self._signature, self._signature.strong()))
+        for key in (exact, plain):
+            if key in cache:
+                return cache[key]
         examples = jax.tree.unflatten(
             self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._signature.avals]
         )
@@ -130,10 +138,14 @@ class Invocation:
         graph, captured = build_graph(source)
         result = source.entry.result
         assert result is not None
-        traced = Traced(split(graph), tuple(captured), result.tree)
+        args = source.entry.args.strong()
+        traced = Traced(split(graph), args, tuple(captured), result.tree)
         if all(map(_compat.is_concrete, captured)):
-            cache[key] = traced
+            cache[exact] = cache[self._key(args)] = traced
         return traced
+
+    def _key(self, signature: Signature) -> Any:
+        return self._definition, signature, jax.config.jax_enable_x64
 
     def call(self) -> Any:
         """Runs the function once."""
@@ -143,9 +155,7 @@ class Invocation:
     def collect(self) -> tuple[Any, Calls]:
         """Runs the function, mapped over `in_axes`, and reports every call."""
         sizes = {
-            jnp.shape(x)[a]
-            for x, a in zip(self._leaves, self._axes, strict=True)
-            if a is not None
+            jnp.shape(x)[a] for x, a in zip(self._leaves, self._axes, strict=True) if a is not None
         }
         if len(sizes) > 1:
             raise SignatureError(f"in_axes maps axes of different sizes: {sorted(sizes)}")
@@ -187,7 +197,7 @@ class Invocation:
         program = self.program
         leaves = [
             jnp.asarray(x, a.dtype)
-            for x, a in zip(self._leaves, self._signature.avals, strict=True)
+            for x, a in zip(self._leaves, self._traced.args.avals, strict=True)
         ]
         positions = [
             program.graph.entry.params.index(v)

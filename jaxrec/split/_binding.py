@@ -9,7 +9,8 @@ Backward: integers and booleans that are computable always live in the control p
 scalars live in the data plane, where they have derivatives, and a copy of them is computed by the
 machine only where a predicate or an index needs it.
 
-Source: Jones, Gomard & Sestoft, "Partial evaluation and automatic program generation" (1993), chapter 8.
+Source: Jones, Gomard & Sestoft, "Partial evaluation and automatic program generation" (1993),
+chapter 8.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ def _derived(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Value]:
     for function in graph.functions:
         for op in walk(function.body):
             if isinstance(op, Prim) and not op.eqn.effects and op.inputs:
-                known = [a for a in op.inputs if isinstance(a, Const) or a in outer_of or a in found]
+                known = [
+                    a for a in op.inputs if isinstance(a, Const) or a in outer_of or a in found
+                ]
                 if len(known) == len(op.inputs):
                     found.update(op.outputs)
     return frozenset(found)
@@ -169,8 +172,8 @@ def _check_planned(graph: Graph, binding: Binding) -> None:
 def _computed_predicate(function: Function, op: Switch, binding: Binding) -> str:
     cause = _first_computed(function, op.index, binding)
     return (
-        f"{function.name} chooses whether to call by a value that is computed from arrays ({cause}). "
-        "Recursion whose control depends on computed values is not supported yet: make the choice "
+        f"{function.name} chooses whether to call by a value that is computed from arrays "
+        f"({cause}). Recursion whose control depends on computed values is not supported yet: make the choice "
         "depend on indices, counters, and arrays that every call passes on unchanged."
     )
 

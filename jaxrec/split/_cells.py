@@ -217,7 +217,7 @@ class _Splitter:
         handed: list[tuple[Atom, Value]],
         users: _Users,
     ) -> Cell | None:
-        mine = {op for op in ops}
+        mine = set(ops)
         outputs: list[tuple[Atom, Value]] = [
             (value, value)
             for op in ops
@@ -231,9 +231,7 @@ class _Splitter:
         made = {value for op in all_ops for value in op.outputs}
         needed = [a for op in all_ops for a in free_atoms(op)] + [atom for atom, _ in outputs]
         inner = {v for op in all_ops if isinstance(op, Switch) for v in _inner_values(op)}
-        free = [
-            a for a in dict.fromkeys(needed) if isinstance(a, Value) and a not in made | inner
-        ]
+        free = [a for a in dict.fromkeys(needed) if isinstance(a, Value) and a not in made | inner]
         root = self.binding.outer_of
         cell = Cell(
             index=len(self.cells),
@@ -253,7 +251,11 @@ class _Splitter:
         ordered: dict[Op, None] = {}
 
         def need(atom: Atom) -> None:
-            if isinstance(atom, Value) and atom in self.floating and not self.binding.is_export(atom):
+            if (
+                isinstance(atom, Value)
+                and atom in self.floating
+                and not self.binding.is_export(atom)
+            ):
                 add(self.floating[atom])
 
         def add(op: Op) -> None:
@@ -306,6 +308,7 @@ def _inner_values(op: Switch) -> Iterator[Value]:
 def _is_heavy(op: Op) -> bool:
     if isinstance(op, Switch):
         return True
+    assert isinstance(op, Prim)
     return op.name in _HEAVY or any(name in _HEAVY for name in _inner_names(op))
 
 

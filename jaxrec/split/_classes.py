@@ -88,5 +88,3 @@ def result_values(body: Region, cells: Cells) -> list[Value]:
     values = [handed.get(atom, atom) for atom in body.results]
     assert all(isinstance(v, Value) for v in values)
     return values  # type: ignore[return-value]
-
-

@@ -13,7 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    walk,
+)
 from jaxrec.split import _scalar
 from jaxrec.split._binding import Binding, is_load
 from jaxrec.split._cells import Block, Cell, Cells
@@ -189,7 +201,9 @@ class _FunctionEmitter:
         outer, result = self.outers.index(array), np.empty(tuple(sizes), dtype=object)
         for index in np.ndindex(*result.shape):
             where = [
-                self._index(starts[axis] if starts else None, k, array.aval.shape[axis] == sizes[axis])
+                self._index(
+                    starts[axis] if starts else None, k, array.aval.shape[axis] == sizes[axis]
+                )
                 for axis, k in enumerate(index)
             ]
             target = self.register()
@@ -209,7 +223,7 @@ class _FunctionEmitter:
     def handed(self, region: Region, atoms: Sequence[Atom]) -> list[int]:
         """Slots of what a region passes on."""
         handed = self.cells.blocks[region].handed
-        return [self.slots[handed[a] if a in handed else a] for a in atoms]  # type: ignore[index]
+        return [self.slots[handed.get(a, a)] for a in atoms]  # type: ignore[index]
 
     def region(self, region: Region) -> None:
         block = self.cells.blocks[region]

@@ -14,8 +14,8 @@ from jaxrec.graph._check import check_graph
 from jaxrec.graph._ir import Call, Function, Graph, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._cells import Cell, Cells, split_cells
-from jaxrec.split._cost import cell_flops
 from jaxrec.split._classes import Classes, result_values
+from jaxrec.split._cost import cell_flops
 from jaxrec.split._emit import Code, OuterTable, emit_function
 from jaxrec.split._outer import find_outers
 from jaxrec.split._scalar import DTYPES

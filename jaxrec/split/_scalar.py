@@ -181,7 +181,9 @@ def _select(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:
         if len(cases) == 2:
             chosen = which
         else:
-            chosen = _each(lambda w, k=k: to.emit("EQ", np.int32, w, to.constant(k, np.int32)), which)
+            chosen = _each(
+                lambda w, k=k: to.emit("EQ", np.int32, w, to.constant(k, np.int32)), which
+            )
         result = _each(lambda w, a, b: to.emit("SELECT", dtype, w, a, b), chosen, result, case)
     return result
 

@@ -6,15 +6,18 @@ traced. The other branches can, and one of them is the base case, which gives th
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from jaxrec._errors import SignatureError
+from jaxrec._errors import JaxRecError, SignatureError
 from jaxrec.trace import _context
 from jaxrec.trace._program import Pass, Unresolved
-from jaxrec.trace._signature import Signature, differences, join, placeholder, traced_aval
+from jaxrec.trace._signature import Signature, common, differences, placeholder, traced_aval
+
+Branch = Callable[..., Any]
 
 
 def cond(
@@ -51,7 +54,11 @@ def cond(
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
     if running.probing:
         return _probe((false_fun, true_fun), operands)
-    return _staged(running, lambda: jax.lax.cond(pred, true_fun, false_fun, *operands))
+
+    def choose(false_fun: Branch, true_fun: Branch) -> Any:
+        return jax.lax.cond(pred, true_fun, false_fun, *operands)
+
+    return _staged(running, choose, (false_fun, true_fun), operands)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -84,43 +91,73 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         return jax.lax.switch(index, branches, *operands)
     if running.probing:
         return _probe(tuple(branches), operands)
-    return _staged(running, lambda: jax.lax.switch(index, branches, *operands))
+
+    def choose(*branches: Branch) -> Any:
+        return jax.lax.switch(index, branches, *operands)
+
+    return _staged(running, choose, branches, operands)
 
 
-def _staged(running: Pass, build: Callable[[], Any]) -> Any:
+def _staged(
+    running: Pass,
+    choose: Callable[..., Any],
+    branches: Sequence[Branch],
+    operands: Sequence[Any],
+) -> Any:
+    """Stages a choice; Python numbers in the branches' results give way to arrays' types."""
     try:
-        return build()
+        return choose(*branches)
     except TypeError as error:
-        if isinstance(error, SignatureError) or "branch" not in str(error):
+        if isinstance(error, JaxRecError) or "branch" not in str(error):
             raise
-        raise SignatureError(
-            f"the branches of a cond or switch in {running.name} have results of different types, "
-            f"where one type is expected. Make them agree. JAX says: {error}"
-        ) from error
+    found = [_type_of(branch, operands) for branch in branches]
+    joined = common(*found)
+    if joined is None:
+        raise SignatureError(_disagreement(running.name, found))
+    return choose(*(_converted(branch, joined) for branch in branches))
+
+
+def _disagreement(name: str, found: Sequence[Signature]) -> str:
+    lines = [
+        f"branch {k} differs from branch 0: {line}"
+        for k, other in enumerate(found)
+        for line in differences(found[0], other)
+    ]
+    return (
+        f"the branches of a cond or switch in {name} have results of different types, where one "
+        "type is expected:\n  " + "\n  ".join(lines) + "\nConvert the results of one branch "
+        "(of a cond, branch 0 is the one taken when the predicate is false)."
+    )
+
+
+def _converted(branch: Branch, to: Signature) -> Branch:
+    def run(*operands: Any) -> Any:
+        leaves, tree = jax.tree.flatten(branch(*operands))
+        cast = [
+            jax.lax.convert_element_type(x, a.dtype) for x, a in zip(leaves, to.avals, strict=True)
+        ]
+        return jax.tree.unflatten(tree, cast)
+
+    return run
+
+
+def _type_of(branch: Branch, operands: Sequence[Any]) -> Signature:
+    leaves, tree = jax.tree.flatten(jax.eval_shape(branch, *operands))
+    return Signature(tree, tuple(map(traced_aval, leaves)))
 
 
 def _probe(branches: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Stands for the result of a choice while types are inferred: zeros of the branches' type."""
     found: list[Signature] = []
     for branch in branches:
-        try:
-            shape = jax.eval_shape(branch, *operands)
-        except Unresolved:
-            continue
-        leaves, tree = jax.tree.flatten(shape)
-        found.append(Signature(tree, tuple(map(traced_aval, leaves))))
+        with contextlib.suppress(Unresolved):
+            found.append(_type_of(branch, operands))
     if not found:
         raise Unresolved
     result = found[0]
     for other in found[1:]:
-        if result.tree == other.tree and not _hard_differences(result, other):
-            result = join(result, other)
+        result = common(result, other) or result
     return _placeholder(result)
-
-
-def _hard_differences(a: Signature, b: Signature) -> bool:
-    joined = join(a, b)
-    return bool(differences(joined, a)) and bool(differences(joined, b))
 
 
 def _placeholder(signature: Signature) -> Any:

@@ -26,8 +26,9 @@ from jaxrec.primitives._call import rec_call
 from jaxrec.trace import _context
 from jaxrec.trace._signature import (
     Signature,
+    accepts,
+    common,
     differences,
-    is_weak_match,
     join,
     leaf_names,
     placeholder,
@@ -39,8 +40,16 @@ from jaxrec.trace._signature import (
 _MAX_TYPE_ROUNDS = 4
 
 
-class Unresolved(Exception):  # noqa: N818 - a signal between tracer and `cond`, not an error
+class Unresolved(Exception):
     """A branch needs the result type of a function for which none is known yet."""
+
+
+class _Widened(Exception):
+    """A call passes a stronger type where the first call passed a Python number."""
+
+    def __init__(self, definition: Definition, before: Signature, after: Signature) -> None:
+        super().__init__(definition.name)
+        self.definition, self.before, self.after = definition, before, after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,12 +124,25 @@ class TracedProgram:
     """
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
+        self._widened: dict[tuple[Definition, Signature], Signature] = {}
+        names = leaf_names(definition.arg_names, args)
+        while not self._try_tracing(definition, signature, names):
+            pass
+
+    def _try_tracing(
+        self, definition: Definition, signature: Signature, names: tuple[str, ...]
+    ) -> bool:
+        """Traces everything; False if the types of some arguments had to be widened first."""
         self.instances: list[Instance] = []
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
-        entry = self._add(definition, signature, leaf_names(definition.arg_names, args))
-        self.result_of(entry)
-        self._trace_until_types_hold()
+        try:
+            self.result_of(self._add(definition, signature, names))
+            self._trace_until_types_hold()
+        except _Widened as found:
+            self._widened[found.definition, found.before] = found.after
+            return False
+        return True
 
     @property
     def entry(self) -> Instance:
@@ -128,24 +150,38 @@ class TracedProgram:
         return self.instances[0]
 
     def _add(self, definition: Definition, args: Signature, names: tuple[str, ...]) -> Instance:
-        instance = Instance(len(self.instances), definition, args.strong(), names)
+        while (definition, args) in self._widened:
+            args = self._widened[definition, args]
+        instance = Instance(len(self.instances), definition, args, names)
         self.instances.append(instance)
         self._by_definition.setdefault(definition, []).append(instance)
         return instance
 
     def callee(
-        self, caller: Pass, definition: Definition, args: Sequence[Any], leaves: list[Any], tree: Any
+        self,
+        caller: Pass,
+        definition: Definition,
+        args: Sequence[Any],
+        leaves: list[Any],
+        tree: Any,
     ) -> tuple[Instance, list[Any]]:
         """Finds the instance that a call enters, and the operands cast to its types."""
         names = leaf_names(definition.arg_names, args)
-        got = Signature(tree, tuple(_operand_aval(n, x) for n, x in zip(names, leaves, strict=True)))
-        for instance in self._by_definition.get(definition, []):
-            if _accepts(instance.args, got):
-                return instance, _cast(leaves, instance.args)
+        got = Signature(
+            tree, tuple(_operand_aval(n, x) for n, x in zip(names, leaves, strict=True))
+        )
         known = self._by_definition.get(definition, [])
+        for instance in known:
+            if accepts(instance.args, got):
+                return instance, _cast(leaves, instance.args)
+        for instance in known:
+            wider = common(instance.args, got)
+            if wider is not None:
+                raise _Widened(definition, instance.args, wider)
         if known:
             raise SignatureError(_mismatch(caller.name, known[0], got, names))
-        return self._add(definition, got, names), leaves
+        added = self._add(definition, got, names)
+        return added, _cast(leaves, added.args)
 
     def result_of(self, instance: Instance) -> Signature:
         """The result type of a function, inferred now if it is not known."""
@@ -233,7 +269,7 @@ class TracedProgram:
             if not differences(joined, after) and instance.definition.out is None:
                 instance.result = joined
                 return True
-        if _accepts(before, after):
+        if accepts(before, after):
             return False
         lines = "\n  ".join(differences(before, after))
         source = "declared by out=" if instance.definition.out is not None else "of its base case"
@@ -241,13 +277,6 @@ class TracedProgram:
             f"the result of {instance.name} differs from the type {source}:\n  {lines}\n"
             "All paths through a recursive function return one type; convert one of them."
         )
-
-
-def _accepts(expected: Signature, got: Signature) -> bool:
-    return expected.tree == got.tree and all(
-        (want.shape == have.shape and want.dtype == have.dtype) or is_weak_match(want, have)
-        for want, have in zip(expected.avals, got.avals, strict=True)
-    )
 
 
 def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
@@ -279,7 +308,9 @@ def _result_aval(name: str, leaf: Any) -> ShapedArray:
 
 def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
     lines = "\n  ".join(differences(callee.args, got, names))
-    types = ", ".join(f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True))
+    types = ", ".join(
+        f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True)
+    )
     return (
         f"{caller} calls {callee.name} with arguments that differ from its definition:\n  {lines}\n"
         f"Every call of a recursive function has the same types, here ({types}). Convert the "

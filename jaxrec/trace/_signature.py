@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.core import ShapedArray
-from jax.tree_util import PyTreeDef
 
 from jaxrec._compat import aval_of
 from jaxrec._errors import SignatureError
@@ -19,7 +19,7 @@ from jaxrec._errors import SignatureError
 class Signature:
     """The structure of a pytree of arrays with the type of every leaf."""
 
-    tree: PyTreeDef
+    tree: Any
     avals: tuple[ShapedArray, ...]
 
     def strong(self) -> Signature:
@@ -92,7 +92,7 @@ def _kind_rank(dtype: Any) -> np.dtype[Any]:
         (np.floating, np.float64),
         (np.integer, np.int64),
     ):
-        if jax.dtypes.issubdtype(dtype, kind):
+        if jax.numpy.issubdtype(dtype, kind):
             return np.dtype(rank)
     return np.dtype(bool)
 
@@ -109,6 +109,22 @@ def _join_aval(a: ShapedArray, b: ShapedArray) -> ShapedArray:
     return firm if is_weak_match(firm, weak) else a
 
 
+def accepts(expected: Signature, got: Signature) -> bool:
+    """Whether values of type `got` may be passed for `expected`, Python numbers being converted."""
+    return expected.tree == got.tree and all(
+        (want.shape == have.shape and want.dtype == have.dtype) or is_weak_match(want, have)
+        for want, have in zip(expected.avals, got.avals, strict=True)
+    )
+
+
+def common(*signatures: Signature) -> Signature | None:
+    """The type that all of these can be converted to, or None."""
+    if any(signature.tree != signatures[0].tree for signature in signatures):
+        return None
+    joined = functools.reduce(join, signatures)
+    return joined if all(accepts(joined, signature) for signature in signatures) else None
+
+
 def traced_aval(leaf: Any) -> ShapedArray:
     """The type of a traced result, with its weak-type mark."""
     aval = leaf if hasattr(leaf, "weak_type") else aval_of(leaf)
@@ -119,6 +135,6 @@ def placeholder(aval: ShapedArray) -> Any:
     """A value of a type, used while only types matter; weak exactly if the type is."""
     if aval.weak_type and not aval.shape:
         return np.zeros((), aval.dtype).item()
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key):
         return jax.lax.empty(aval.shape, aval.dtype)
     return jax.numpy.zeros(aval.shape, aval.dtype)
