@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cfenv>
-#include <limits>
 #include <exception>
+#include <limits>
 #include <system_error>
 #include <thread>
 
