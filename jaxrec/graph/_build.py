@@ -61,7 +61,7 @@ class _Builder:
         return Function(instance.name, params, instance.names, body)
 
     def capture(self, value: Any) -> Atom:
-        """A constant of a jaxpr: a scalar literal, or a value that the user's function closes over."""
+        """A constant of a jaxpr: a scalar literal, or a value from outside the function."""
         if _compat.is_concrete(value) and np.ndim(value) == 0 and not _is_extended(value):
             return Const(np.asarray(value)[()], _plain_aval(value))
         if id(value) not in self._captured_by_id:

@@ -145,7 +145,7 @@ class Invocation:
         return traced
 
     def _key(self, signature: Signature) -> Any:
-        return self._definition, signature, jax.config.jax_enable_x64
+        return self._definition, signature, jnp.result_type(float)
 
     def call(self) -> Any:
         """Runs the function once."""

@@ -173,8 +173,8 @@ def _computed_predicate(function: Function, op: Switch, binding: Binding) -> str
     cause = _first_computed(function, op.index, binding)
     return (
         f"{function.name} chooses whether to call by a value that is computed from arrays "
-        f"({cause}). Recursion whose control depends on computed values is not supported yet: make the choice "
-        "depend on indices, counters, and arrays that every call passes on unchanged."
+        f"({cause}). Recursion whose control depends on computed values is not supported: make the "
+        "choice depend on indices, counters, and arrays that every call passes on unchanged."
     )
 
 
