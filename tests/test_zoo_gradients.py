@@ -1,0 +1,34 @@
+"""Every program of the zoo against plain Python: derivatives, and values of batches."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+import zoo_all
+import zoo_modes
+from zoo import Program, assert_close
+
+import jaxrec as jr
+
+differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
+examples = pytest.mark.parametrize("example", differentiable.values(), ids=differentiable)
+executors = pytest.mark.parametrize("executor", ["graph", "reference"])
+
+
+@examples
+def test_training_step(example: Program):
+    """The compiled gradient of a batch: what users run, and the most parts of jaxrec at once."""
+    with example.precision():
+        got, want = zoo_modes.jit_grad_vmap(example)
+    assert_close(got, want, 10 * example.rtol)
+
+
+@pytest.mark.slow
+@examples
+@executors
+@pytest.mark.parametrize("mode", zoo_modes.DERIVATIVES)
+def test_derivatives_under_transformations(example: Program, executor: str, mode: str):
+    with example.precision(), jr.executor(executor):
+        got, want = zoo_modes.DERIVATIVES[mode](example)
+    assert_close(got, want, 10 * example.rtol)
+    jax.clear_caches()  # thousands of programs would fill the memory
