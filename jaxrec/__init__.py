@@ -17,5 +17,6 @@ from jaxrec.executors._choice import executor as executor
 from jaxrec.trace._control_flow import cond as cond, switch as switch
 from jaxrec.trace._rec_fn import rec_fn as rec_fn
 from jaxrec import models as models
+from jaxrec import optim as optim
 
 __version__ = "0.1.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,11 +29,28 @@ def row_function(program: Program, spec: CellSpec) -> Callable[..., list[Any]]:
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         env: Env = dict(zip(cell.outers, outers, strict=True))
         env.update(zip(cell.exports, exports, strict=True))
-        env.update(zip(cell.inputs, inputs, strict=True))
+        for parts, row in zip(spec.input_parts, inputs, strict=True):
+            env.update(zip(parts, unpack(row, [v.aval for v in parts]), strict=True))
         evaluate(cell.ops, env, lookup)
-        return [lookup(env, atom) for atom, _ in cell.outputs]
+        return [pack([lookup(env, atom) for atom in parts]) for parts in spec.output_parts]
 
     return run
+
+
+def pack(parts: Sequence[Any], batch: int = 0) -> Any:
+    """Puts values that share a tape row one after the other, behind `batch` leading axes."""
+    if len(parts) == 1:
+        return parts[0]
+    return jnp.concatenate([x.reshape(*x.shape[:batch], -1) for x in parts], axis=batch)
+
+
+def unpack(row: Any, avals: Sequence[Any], batch: int = 0) -> list[Any]:
+    """The inverse of `pack`, for values of the given types."""
+    if len(avals) == 1:
+        return [row]
+    ends = list(itertools.accumulate(aval.size for aval in avals))
+    pieces = jnp.split(row, ends[:-1], axis=batch)
+    return [x.reshape(*x.shape[:batch], *a.shape) for x, a in zip(pieces, avals, strict=True)]
 
 
 def evaluate(ops: Sequence[Op], env: Env, lookup: Lookup) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -53,8 +53,9 @@ def with_roots(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
     """Value tapes with the roots' arguments in their first rows."""
     tapes = list(tapes)
     starts = [bound.layout.pad] * len(tapes)
-    for c, value in zip(bound.program.data_classes, bound.roots, strict=True):
-        tapes[c] = _wave.put(tapes[c], value, starts[c])
+    for c, parts in bound.program.data_rows:
+        rows = pack([bound.roots[k] for k in parts], batch=1)
+        tapes[c] = _wave.put(tapes[c], rows, starts[c])
         starts[c] += bound.layout.lanes
     return tapes
 
@@ -124,15 +125,22 @@ def operands(
 def results(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
     """The results of the roots, each `[lanes, ...]`, then those of every call, if collected."""
     program, tables = bound.program, bound.tables
-    outs = [
-        _wave.gather(tapes[c], rows)
-        for c, rows in zip(program.result_classes, tables.result_reads, strict=True)
-    ]
+    outs = _unpacked(bound, [_wave.gather(tapes[c], rows) for c, rows in zip(
+        program.result_classes, tables.result_reads, strict=True)])  # fmt: skip
     if bound.layout.collect:
         valid = collected(bound)
-        for c, rows in zip(program.result_classes, tables.collect_reads, strict=True):
-            outs.append(_select_rows(valid, _wave.gather(tapes[c], rows)))
+        outs += _unpacked(bound, [_select_rows(valid, _wave.gather(tapes[c], rows)) for c, rows in zip(
+            program.result_classes, tables.collect_reads, strict=True)])  # fmt: skip
     return outs
+
+
+def _unpacked(bound: Bound, rows: Sequence[Any]) -> list[Any]:
+    """The results in the order of the function's, from the rows that hold them."""
+    program = bound.program
+    found: dict[int, Any] = {}
+    for (c, parts), row in zip(program.result_rows, rows, strict=True):
+        found.update(zip(parts, unpack(row, program.members[c], batch=1), strict=True))
+    return [found[k] for k in range(len(found))]
 
 
 def collected(bound: Bound) -> Any:

@@ -106,7 +106,7 @@ class Batch:
 
     def split_outcome(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """The outcome of the batched invocation with the new axis in front."""
-        count = len(self.old.program.result_classes)
+        count = len(self.old.program.result_avals)
         split = [self._split_lanes(x) for x in outs[:count]]
         if self.old.collect:
             lane, valid = outs[-2], outs[-1]

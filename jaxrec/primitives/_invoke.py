@@ -163,7 +163,7 @@ class Invocation:
         operands, params = self._operands(lanes, collect=True)
         params = decide_capacity(params, operands)
         outs = rec(operands, params)
-        count = len(self.program.result_classes)
+        count = len(self.program.result_avals)
         result = outs[:count] if any(a is not None for a in self._axes) else [
             x[0] for x in outs[:count]
         ]  # fmt: skip

@@ -126,6 +126,8 @@ def _rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params)
         k
         for k, t in enumerate(tangents)
         if type(t) is not _compat.Zero and has_cotangent(_compat.aval_of(primals[k]))
+        # A floating control scalar that has a derivative is a data argument too.
+        and not params.num_outers <= k < params.first_data
     )
     if not positions:
         outs = rec_p.bind(*primals, params=params)

@@ -210,7 +210,7 @@ def table_types(program: Program, layout: Layout) -> Tables:
             for s, n in zip(cells, rows, strict=True)
         ),
         lane=tuple(_ints(n) for n in rows),
-        root_readers=tuple(_ints((lanes + 1) * reader) for _ in program.data),
+        root_readers=tuple(_ints((lanes + 1) * reader) for _ in program.data_rows),
         result_reads=tuple(_ints(lanes) for _ in results),
         collect_reads=tuple(_ints(calls) for _ in results) if layout.collect else (),
         reader_rows=tuple(_ints(n * reader) for n in layout.read_rows),

@@ -56,9 +56,7 @@ class Classes:
         handed = self._cells.blocks[region].handed
         for atom, value in zip(atoms, values, strict=True):
             if value in self._cells.live and value not in self._binding.outer_of:
-                tape = handed.get(atom, atom)
-                assert isinstance(tape, Value)
-                self._union(tape, value)
+                self._union(tape_of(handed, atom), value)
 
     def _join_function(self, graph: Graph, function: Function) -> None:
         self._visit(graph, function.body)
@@ -77,14 +75,17 @@ class Classes:
     def _join_results(self, body: Region, outputs: Iterable[Value]) -> None:
         handed = self._cells.blocks[body].handed
         for atom, value in zip(body.results, outputs, strict=True):
-            tape = handed.get(atom, atom)
-            assert isinstance(tape, Value)
-            self._union(tape, value)
+            self._union(tape_of(handed, atom), value)
+
+
+def tape_of(handed: dict[Atom, Value], atom: Atom) -> Value:
+    """The tape value that stands for what a region passes on."""
+    value = handed.get(atom, atom)
+    assert isinstance(value, Value)
+    return value
 
 
 def result_values(body: Region, cells: Cells) -> list[Value]:
     """The tape values that a function returns."""
     handed = cells.blocks[body].handed
-    values = [handed.get(atom, atom) for atom in body.results]
-    assert all(isinstance(v, Value) for v in values)
-    return values  # type: ignore[return-value]
+    return [tape_of(handed, atom) for atom in body.results]

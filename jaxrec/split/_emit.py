@@ -28,7 +28,9 @@ from jaxrec.graph._ir import (
 )
 from jaxrec.split import _scalar
 from jaxrec.split._binding import Binding, is_load
+from jaxrec.split._bundles import Bundles
 from jaxrec.split._cells import Block, Cell, Cells
+from jaxrec.split._classes import result_values, tape_of
 from jaxrec.split._scalar import DTYPES, OPCODES, Registers
 
 
@@ -64,12 +66,13 @@ def emit_function(
     binding: Binding,
     cells: Cells,
     needed: frozenset[Value],
+    bundles: Bundles,
     outers: OuterTable,
 ) -> Code:
     """Compiles a function for the control machine."""
-    emitter = _FunctionEmitter(graph, function, binding, cells, needed, outers)
+    emitter = _FunctionEmitter(graph, function, binding, cells, needed, bundles, outers)
     emitter.region(function.body)
-    emitter.put("RETURN", *emitter.counted(emitter.handed(function.body, function.body.results)))
+    emitter.put("RETURN", *emitter.counted(emitter.rows(result_values(function.body, cells))))
     return Code(
         tuple(emitter.words),
         emitter.num_registers,
@@ -96,15 +99,17 @@ class _FunctionEmitter:
         binding: Binding,
         cells: Cells,
         needed: frozenset[Value],
+        bundles: Bundles,
         outers: OuterTable,
     ) -> None:
         self.graph, self.binding, self.cells = graph, binding, cells
-        self.needed, self.outers = needed, outers
+        self.needed, self.bundles, self.outers = needed, bundles, outers
         self.words: list[int] = []
         self.control_params, self.data_params = params_of(function, binding, cells, needed)
         self.num_registers = len(self.control_params)
-        self.num_slots = len(self.data_params)
-        self.slots = {v: k for k, v in enumerate(self.data_params)}
+        self.num_slots = 0
+        self.slots: dict[Value, int] = {}
+        self.made(self.data_params)
         self.registers: dict[Value, Registers] = {
             v: _single(k) for k, v in enumerate(self.control_params)
         }
@@ -123,11 +128,22 @@ class _FunctionEmitter:
         self.num_registers += 1
         return self.num_registers - 1
 
-    def slot(self, value: Value) -> int:
-        """The slot that a tape value gets where it is made."""
-        self.slots[value] = self.num_slots
-        self.num_slots += 1
-        return self.slots[value]
+    def made(self, values: Sequence[Value]) -> list[int]:
+        """New slots for tape values where they are made, one for each row."""
+        rows = self.bundles.rows(values)
+        self.slots.update({v: self.num_slots + k for k, v in enumerate(rows)})
+        self.num_slots += len(rows)
+        return [self.slots[v] for v in rows]
+
+    def rows(self, values: Sequence[Value]) -> list[int]:
+        """The slots of tape values, one for each row."""
+        return [self.slots[v] for v in self.bundles.rows(values)]
+
+    def passed(self, region: Region, atoms: Sequence[Atom], targets: Sequence[Value]) -> list[int]:
+        """The slots of what a region passes on as `targets`, one for each of their rows."""
+        handed = self.cells.blocks[region].handed
+        groups = self.bundles.groups(targets)
+        return [self.slots[self.bundles.first(tape_of(handed, atoms[g[0]]))] for g in groups]
 
     def emit(self, opcode: str, dtype: Any, *operands: int) -> int:
         target = self.register()
@@ -220,11 +236,6 @@ class _FunctionEmitter:
 
     # The dataflow between cells and calls.
 
-    def handed(self, region: Region, atoms: Sequence[Atom]) -> list[int]:
-        """Slots of what a region passes on."""
-        handed = self.cells.blocks[region].handed
-        return [self.slots[handed.get(a, a)] for a in atoms]  # type: ignore[index]
-
     def region(self, region: Region) -> None:
         block = self.cells.blocks[region]
         for level in block.levels:
@@ -235,8 +246,8 @@ class _FunctionEmitter:
 
     def fire(self, cell: Cell) -> None:
         exports = [self.scalar(v) for v in cell.exports]
-        inputs = [self.slots[v] for v in cell.inputs]
-        outputs = [self.slot(v) for _, v in cell.outputs]
+        inputs = self.rows(cell.inputs)
+        outputs = self.made([v for _, v in cell.outputs])
         counted = self.counted
         self.put("FIRE", cell.index, *counted(exports), *counted(inputs), *counted(outputs))
 
@@ -251,8 +262,8 @@ class _FunctionEmitter:
         control, data = params_of(callee, self.binding, self.cells, self.needed)
         passed = dict(zip(callee.params, op.inputs, strict=True))
         registers = [self.scalar(passed[p]) for p in control]
-        arguments = self.handed(region, [passed[p] for p in data])
-        results = [self.slot(v) for v in op.outputs]
+        arguments = self.passed(region, [passed[p] for p in data], data)
+        results = self.made(op.outputs)
         counted = self.counted
         self.put(
             "CALL", op.callee, op.site, *counted(registers), *counted(arguments), *counted(results)
@@ -263,11 +274,12 @@ class _FunctionEmitter:
         self.put("SWITCH", index, *self.counted([0] * len(op.regions)))
         targets = len(self.words) - len(op.regions)
         merged = {v: self.register() for v in op.outputs if v in self.needed}
-        slots = {v: self.slot(v) for v in op.outputs if v in self.cells.live}
+        live = [v for v in op.outputs if v in self.cells.live]
+        slots = self.made(live)
         ends = []
         for k, region in enumerate(op.regions):
             self.words[targets + k] = len(self.words)
-            self._branch(op, region, merged, slots)
+            self._branch(op, region, merged, live, slots)
             self.put("JUMP", 0)
             ends.append(len(self.words) - 1)
         for end in ends:
@@ -275,17 +287,22 @@ class _FunctionEmitter:
         self.registers.update((v, _single(r)) for v, r in merged.items())
 
     def _branch(
-        self, op: Switch, region: Region, merged: dict[Value, int], slots: dict[Value, int]
+        self,
+        op: Switch,
+        region: Region,
+        merged: dict[Value, int],
+        live: Sequence[Value],
+        slots: Sequence[int],
     ) -> None:
         """Emits a region; registers filled inside it are not valid outside."""
         before = dict(self.registers), dict(self.constants)
         self.region(region)
-        for value, atom in zip(op.outputs, region.results, strict=True):
-            if value in slots:
-                self.put("ALIAS", slots[value], *self.handed(region, [atom]))
-            if value in merged:
-                dtype = DTYPES[value.aval.dtype.name]
-                self.put("CONVERT", merged[value], dtype, dtype, self.scalar(atom))
+        yields = dict(zip(op.outputs, region.results, strict=True))
+        for slot, source in zip(slots, self.passed(region, [yields[v] for v in live], live), strict=True):
+            self.put("ALIAS", slot, source)
+        for value, register in merged.items():
+            dtype = DTYPES[value.aval.dtype.name]
+            self.put("CONVERT", register, dtype, dtype, self.scalar(yields[value]))
         self.registers, self.constants = before
 
 

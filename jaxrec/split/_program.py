@@ -11,8 +11,9 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec.graph._check import check_graph
-from jaxrec.graph._ir import Call, Function, Graph, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import Atom, Call, Function, Graph, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding, bind, needed_control
+from jaxrec.split._bundles import Bundles, row_type
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops
@@ -30,8 +31,10 @@ class CellSpec:
     Attributes:
         cell: its operations.
         outers: positions of its outer values among the program's.
-        inputs: tape classes read.
-        outputs: tape classes written.
+        inputs: tape classes read, one for each row.
+        outputs: tape classes written, one for each row.
+        input_parts: the values that each row read holds, one after the other.
+        output_parts: the atoms whose values each row written holds.
         calls: calls that the same frame surely makes whenever the cell fires.
     """
 
@@ -39,6 +42,8 @@ class CellSpec:
     outers: tuple[int, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    input_parts: tuple[tuple[Value, ...], ...]
+    output_parts: tuple[tuple[Atom, ...], ...]
     calls: int
 
 
@@ -54,8 +59,10 @@ class Program:
         data: parameters of the entry function that start in tapes, by position.
         cells: the cells.
         classes: the type of one row of each tape class.
-        data_classes: the tape class of each `data` parameter.
-        result_classes: the tape class of each result.
+        members: the types of the values that share a row of each tape class.
+        data_rows: for each row of arguments of the root its class and the positions of its parts in
+            `data`.
+        result_rows: for each row of results its class and the positions of its parts in the results.
         control_outers: the arrays that the control machine reads, some computed beforehand.
         words: the encoded control program.
         names: the names that the scheduler puts in messages.
@@ -74,8 +81,9 @@ class Program:
     data: tuple[int, ...]
     cells: tuple[CellSpec, ...]
     classes: tuple[ShapedArray, ...]
-    data_classes: tuple[int, ...]
-    result_classes: tuple[int, ...]
+    members: tuple[tuple[ShapedArray, ...], ...]
+    data_rows: tuple[tuple[int, tuple[int, ...]], ...]
+    result_rows: tuple[tuple[int, tuple[int, ...]], ...]
     control_outers: tuple[Value, ...]
     words: np.ndarray[Any, np.dtype[np.int64]]
     names: str
@@ -104,7 +112,17 @@ class Program:
     @property
     def result_avals(self) -> tuple[ShapedArray, ...]:
         """The types of the results of one call of the entry function."""
-        return tuple(self.classes[c] for c in self.result_classes)
+        return tuple(atom.aval for atom in self.graph.entry.body.results)
+
+    @property
+    def data_classes(self) -> tuple[int, ...]:
+        """The tape class of each row of arguments of the root."""
+        return tuple(c for c, _ in self.data_rows)
+
+    @property
+    def result_classes(self) -> tuple[int, ...]:
+        """The tape class of each row of results."""
+        return tuple(c for c, _ in self.result_rows)
 
 
 def split(graph: Graph) -> Program:
@@ -119,32 +137,30 @@ def split(graph: Graph) -> Program:
     cells = split_cells(graph, binding)
     needed = needed_control(graph, binding, [v for cell in cells.cells for v in cell.exports])
     table = OuterTable(binding)
-    codes = [emit_function(graph, f, binding, cells, needed, table) for f in graph.functions]
-    return _assemble(graph, binding, cells, codes, table)
+    bundles = Bundles(graph, binding, cells, Classes(graph, binding, cells))
+    codes = [
+        emit_function(graph, f, binding, cells, needed, bundles, table) for f in graph.functions
+    ]
+    return _assemble(graph, binding, cells, bundles, codes, table)
 
 
 def _assemble(
-    graph: Graph, binding: Binding, cells: Cells, codes: Sequence[Code], table: OuterTable
+    graph: Graph,
+    binding: Binding,
+    cells: Cells,
+    bundles: Bundles,
+    codes: Sequence[Code],
+    table: OuterTable,
 ) -> Program:
-    classes = Classes(graph, binding, cells)
     entry, entry_code = graph.entry, codes[0]
     outers = tuple(v for v in entry.params if v in binding.outer_of) + graph.captured
     calls = _sure_calls(graph, cells)
-    specs = tuple(
-        CellSpec(
-            cell,
-            tuple(outers.index(v) for v in cell.outers),
-            tuple(classes.of(v) for v in cell.inputs),
-            tuple(classes.of(v) for _, v in cell.outputs),
-            calls[cell],
-        )
-        for cell in cells.cells
-    )
-    result_classes = tuple(classes.of(v) for v in result_values(entry.body, cells))
-    data_classes = tuple(classes.of(v) for v in entry_code.data_params)
-    words = _encode(graph, binding, cells, codes, table, specs, classes)
+    specs = tuple(_cell_spec(cell, outers, bundles, calls[cell]) for cell in cells.cells)
+    result_rows = _rows(result_values(entry.body, cells), bundles)
+    data_rows = _rows(entry_code.data_params, bundles)
+    words = _encode(graph, cells, codes, table, specs, bundles)
     names = _names(graph, codes, table)
-    count = len(classes.avals)
+    count = len(bundles.members)
     return Program(
         graph=graph,
         binding=binding,
@@ -152,9 +168,10 @@ def _assemble(
         control=tuple(entry.params.index(v) for v in entry_code.control_params),
         data=tuple(entry.params.index(v) for v in entry_code.data_params),
         cells=specs,
-        classes=tuple(classes.avals),
-        data_classes=data_classes,
-        result_classes=result_classes,
+        classes=tuple(map(row_type, bundles.members)),
+        members=tuple(bundles.members),
+        data_rows=data_rows,
+        result_rows=result_rows,
         control_outers=tuple(table.values),
         words=np.asarray(words, np.int64),
         names=names,
@@ -166,28 +183,48 @@ def _assemble(
     )
 
 
+def _cell_spec(
+    cell: Cell, outers: Sequence[Value], bundles: Bundles, calls: int
+) -> CellSpec:
+    written = [v for _, v in cell.outputs]
+    outputs = bundles.groups(written)
+    return CellSpec(
+        cell,
+        tuple(outers.index(v) for v in cell.outers),
+        tuple(bundles.of(v) for v in bundles.rows(cell.inputs)),
+        tuple(bundles.of(written[g[0]]) for g in outputs),
+        tuple(bundles.parts(v) for v in bundles.rows(cell.inputs)),
+        tuple(tuple(cell.outputs[k][0] for k in g) for g in outputs),
+        calls,
+    )
+
+
+def _rows(
+    values: Sequence[Value], bundles: Bundles
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    return tuple((bundles.of(values[g[0]]), g) for g in bundles.groups(values))
+
+
 def _encode(
     graph: Graph,
-    binding: Binding,
     cells: Cells,
     codes: Sequence[Code],
     table: OuterTable,
     specs: Sequence[CellSpec],
-    classes: Classes,
+    bundles: Bundles,
 ) -> list[int]:
-    del binding
     functions: list[int] = [len(codes), 0]
     for function, code in zip(graph.functions, codes, strict=True):
-        results = [classes.of(v) for v in result_values(function.body, cells)]
+        results = bundles.rows(result_values(function.body, cells))
         functions += _counted([DTYPES[v.aval.dtype.name] for v in code.control_params])
-        functions += _counted([classes.of(v) for v in code.data_params])
-        functions += _counted(results)
+        functions += _counted([bundles.of(v) for v in bundles.rows(code.data_params)])
+        functions += _counted([bundles.of(v) for v in results])
         functions += [code.num_registers, code.num_slots]
         functions += _counted(code.words)
     words = [_MAGIC, _VERSION, len(table.values)]
     for value in table.values:
         words += [DTYPES[value.aval.dtype.name], value.aval.ndim]
-    words += [len(classes.avals), len(specs)]
+    words += [len(bundles.members), len(specs)]
     for spec in specs:
         words += _counted(spec.inputs)
         words += _counted(spec.outputs)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._forward import Bound, operands, plain_cell
 from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
@@ -271,11 +271,23 @@ def _initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
     if layout.collect:
         starts += [collect_start(program, tables, k) for k in range(len(program.result_classes))]
     classes = program.result_classes * (2 if layout.collect else 1)
-    given = iter(cotangents)
-    for c, start in zip(classes, starts, strict=True):
+    for c, rows, start in zip(classes, _packed(bound, cotangents), starts, strict=True):
         if tapes[c] is not None:
-            tapes[c] = _wave.put(tapes[c], next(given), start)
+            tapes[c] = _wave.put(tapes[c], rows, start)
     return tapes
+
+
+def _packed(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of results by tape row; None for rows without."""
+    program = bound.program
+    given = iter(cotangents)
+    found = []
+    for _ in range(2 if bound.layout.collect else 1):
+        by_result = [next(given) if has_cotangent(a) else None for a in program.result_avals]
+        for c, parts in program.result_rows:
+            carries = has_cotangent(program.classes[c])
+            found.append(pack([by_result[k] for k in parts], batch=1) if carries else None)
+    return found
 
 
 def _body(replay: _Replay, spec: CellSpec, width: int) -> Any:
@@ -306,12 +318,12 @@ def _body(replay: _Replay, spec: CellSpec, width: int) -> Any:
 
 def _root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[Any]:
     program, tables = bound.program, bound.tables
-    found = []
-    for position in want.roots:
-        c = program.data_classes[position]
-        pointers = tables.root_readers[position]
-        found.append(sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers))
-    return found
+    found: dict[int, Any] = {}
+    for (c, parts), pointers in zip(program.data_rows, tables.root_readers, strict=True):
+        if set(parts).intersection(want.roots):
+            rows = sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers)
+            found.update(zip(parts, unpack(rows, program.members[c], batch=1), strict=True))
+    return [found[position] for position in want.roots]
 
 
 def _outer_cotangents(

@@ -83,7 +83,7 @@ def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) ->
             return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
 
         outs = fun(*values)
-        kept = jax.checkpoint(of_wrt, policy=policy or jax.checkpoint_policies.dots_saveable)
+        kept = jax.checkpoint(of_wrt, policy=policy or _default_policy(operands))
         _, vjp = jax.vjp(kept, *(values[p] for p in operands.wrt))
         leaves, tree = jax.tree.flatten(vjp)
         trees.append(tree)
@@ -101,6 +101,13 @@ def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) ->
     leaves = [_shape(a) for a in types[outputs:]]
     traced = jax.make_jaxpr(backward)(leaves, [_shape(a) for a in cotangents])
     return _Traced(traced_forward, _inline(traced), outputs)
+
+
+def _default_policy(operands: Operands) -> Callable[..., bool]:
+    """Keeps matrix products; none of complex numbers, for which JAX cannot mark what is kept."""
+    if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in operands.avals):
+        return jax.checkpoint_policies.nothing_saveable
+    return jax.checkpoint_policies.dots_saveable
 
 
 def _shape(aval: Any) -> Any:
@@ -325,6 +332,15 @@ def _row_axis(narrow: Any, wide: Any) -> int | None:
     return axes[0] if axes else None
 
 
+def _row_axes(narrow: Sequence[JaxprEqn], wide: Sequence[JaxprEqn]) -> dict[Any, int | None]:
+    """The row axis of every result of the equations."""
+    return {
+        v: _row_axis(v.aval, w.aval)
+        for a, b in zip(narrow, wide, strict=True)
+        for v, w in zip(a.outvars, b.outvars, strict=True)
+    }
+
+
 def _row_aval(var: Any, axis: int) -> ShapedArray:
     shape = [n for k, n in enumerate(var.aval.shape) if k != axis]
     return ShapedArray(tuple(shape), var.aval.dtype)
@@ -347,21 +363,22 @@ class _Cut:
         }  # fmt: skip
         self.loop = _needed(jaxpr.eqns, input_outs)
         in_loop = set(map(id, self.loop))
-        still = _fixed_equations(jaxpr.eqns, {*fixed, *jaxpr.constvars})
-        needed = _needed(jaxpr.eqns, outer_outs, stop=in_loop - still)
-        self.after = [e for e in needed if id(e) not in in_loop or id(e) in still]
-        from_loop = {v for e in self.loop if id(e) not in still for v in e.outvars}
-        wanted = [a for e in self.after for a in e.invars] + list(outer_outs)
-        wanted = [v for v in wanted if isinstance(v, Var) and v in from_loop]
-        self.vars = list(dict.fromkeys(wanted))
-        position = {v: (i, j) for i, e in enumerate(jaxpr.eqns) for j, v in enumerate(e.outvars)}
-        wide_eqns = wider.backward.jaxpr.eqns
-        self.axes: list[int] = []
-        for v in self.vars:
-            i, j = position[v]
-            axis = _row_axis(v.aval, wide_eqns[i].outvars[j].aval)
-            assert axis is not None, f"a cotangent without rows: {v.aval}"
-            self.axes.append(axis)
+        axes = _row_axes(jaxpr.eqns, wider.backward.jaxpr.eqns)
+        repeated = _fixed_equations(jaxpr.eqns, {*fixed, *jaxpr.constvars})
+        while True:
+            needed = _needed(jaxpr.eqns, outer_outs, stop=in_loop - repeated)
+            self.after = [e for e in needed if id(e) not in in_loop or id(e) in repeated]
+            from_loop = {v: e for e in self.loop if id(e) not in repeated for v in e.outvars}
+            wanted = [a for e in self.after for a in e.invars] + list(outer_outs)
+            wanted = [v for v in wanted if isinstance(v, Var) and v in from_loop]
+            self.vars = list(dict.fromkeys(wanted))
+            # What sums over rows inside the loop (a scan whose weights are outer values) has no
+            # row to be stored in: it is computed again, over the whole tape.
+            rowless = {id(from_loop[v]) for v in self.vars if axes[v] is None}
+            if not rowless:
+                break
+            repeated |= rowless
+        self.axes: list[int] = [axis for v in self.vars if (axis := axes[v]) is not None]
         self.carrying = _reachable(jaxpr.eqns, set(jaxpr.invars[len(sources) :]))
 
 
