@@ -162,7 +162,7 @@ def halves(lang: Language) -> Any:
 
 @program(lambda: (normal(41, 11, H), 0), lambda: {1: jnp.array([0, 2, 4])})
 def heap(lang: Language) -> Any:
-    @lang.rec_fn
+    @lang.rec_fn(max_calls=64)
     def heap(x, i):
         below = 2 * i + 1
 
