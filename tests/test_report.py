@@ -320,6 +320,7 @@ def test_the_reference_executor_is_profiled_as_such() -> None:
     assert profile.executor == "reference"
     assert profile.compilations == 0
     assert {wave.width for wave in profile.schedule.waves} == {1}
+    assert profile.value_bytes == profile.residual_bytes == 0
     assert not any("one program" in label for label in profile.stages)
 
 

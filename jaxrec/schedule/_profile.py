@@ -75,8 +75,8 @@ class Profile:
         stages: seconds of each stage, by a label that says how it was measured.
         cells: the cells at the widths that occur.
         compilations: XLA programs that the call compiled; 0 if it had been made before.
-        value_bytes: memory of the value tapes.
-        residual_bytes: memory that the forward pass of a gradient keeps besides them.
+        value_bytes: memory of the value tapes; 0 for the reference executor, which has no tapes.
+        residual_bytes: memory that the forward pass of a gradient keeps besides them; likewise.
     """
 
     executor: str
@@ -145,12 +145,13 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
     tables = _filled(params.program, layout, core)
     run = jax.jit(lambda *given: run_forward(bound(params, layout, tables, given))[0])
     at, tapes = bound(params, layout, tables, operands), run(*operands)
+    has_tapes = params.executor != "reference"
     stages = {
         "scheduling (on the host, by itself)": _median(lambda: plan_now(params, operands, layout)),
         "compilation (first call less a later one)": max(first - call, 0.0) if compiled else 0.0,
         f"whole call (median of {_REPEATS})": call,
     }
-    if params.executor == "graph":
+    if has_tapes:
         stages["waves (as one program, given the schedule)"] = _median(lambda: run(*operands))
     return Profile(
         executor=params.executor,
@@ -158,8 +159,8 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
         stages=stages,
         cells=tuple(_cell_times(at, tapes, np.asarray(core.waves))),
         compilations=compiled,
-        value_bytes=sum(map(_nbytes, tapes)),
-        residual_bytes=_residual_bytes(params, operands),
+        value_bytes=sum(map(_nbytes, tapes)) if has_tapes else 0,
+        residual_bytes=_residual_bytes(params, operands) if has_tapes else 0,
     )
 
 
