@@ -175,7 +175,9 @@ def heap(lang: Language) -> Any:
 
 
 @program(
-    lambda: (normal(42, H), jnp.float32(1.0)), lambda: {1: jnp.array([1.0, 0.1, 2.0])}, argnums=(0, 1)
+    lambda: (normal(42, H), jnp.float32(1.0)),
+    lambda: {1: jnp.array([1.0, 0.1, 2.0])},
+    argnums=(0, 1),
 )
 def float_control(lang: Language) -> Any:
     """A step size that both ends the recursion and enters the result."""
@@ -298,8 +300,6 @@ def choice_by_a_mask(lang: Language) -> Any:
             a, b = masked(w, tree, tree.left[i]), masked(w, tree, tree.right[i])
             return jax.lax.select_n(tree.token[i] % 3, a + b, a * b, a - b)
 
-        return lang.cond(
-            ~leaf[i] & (tree.token[i] >= 0), node, lambda: w * (1 + tree.token[i])
-        )
+        return lang.cond(~leaf[i] & (tree.token[i] >= 0), node, lambda: w * (1 + tree.token[i]))
 
     return masked

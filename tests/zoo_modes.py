@@ -152,7 +152,9 @@ def jvp(example: Program) -> tuple[Any, Any]:
     pairs = zip(
         jax.tree.leaves(list(plain_gradient(example.name))), jax.tree.leaves(tangents), strict=True
     )
-    want = sum(np.sum(np.real(np.asarray(g, _wide(np.asarray(g))) * np.asarray(t))) for g, t in pairs)
+    want = sum(
+        np.sum(np.real(np.asarray(g, _wide(np.asarray(g))) * np.asarray(t))) for g, t in pairs
+    )
     return got, want
 
 

@@ -73,7 +73,16 @@ class Ternary(NamedTuple):
 
 
 def ternary() -> Ternary:
-    child = [[1, 2, 3], [4, -1, 5], [-1] * 3, [-1, 6, -1], [-1] * 3, [-1] * 3, [-1] * 3, [-1, 8, -1]]
+    child = [
+        [1, 2, 3],
+        [4, -1, 5],
+        [-1] * 3,
+        [-1, 6, -1],
+        [-1] * 3,
+        [-1] * 3,
+        [-1] * 3,
+        [-1, 8, -1],
+    ]
     return Ternary(jnp.array([*child, [-1] * 3], jnp.int32), normal(6, 9, H))
 
 

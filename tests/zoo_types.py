@@ -21,9 +21,7 @@ def linear(lang: Language) -> Any:
     return fold(lang, lambda w, t: w[t % H], lambda w, a, b: jnp.tanh(w @ a) + a * b)
 
 
-@program(
-    lambda: (normal(80, H, H, dtype=jnp.float64), forest(), 0), on_roots, rtol=1e-10, x64=True
-)
+@program(lambda: (normal(80, H, H, dtype=jnp.float64), forest(), 0), on_roots, rtol=1e-10, x64=True)
 def float64(lang: Language) -> Any:
     return linear(lang)
 
@@ -93,7 +91,9 @@ def small_trees() -> Tree:
     )
 
 
-@program(lambda: (normal(87, H, H), small_trees(), jnp.int8(0)), lambda: {2: roots().astype(jnp.int8)})
+@program(
+    lambda: (normal(87, H, H), small_trees(), jnp.int8(0)), lambda: {2: roots().astype(jnp.int8)}
+)
 def small_indices(lang: Language) -> Any:
     """Indices of several integer types."""
 
@@ -109,7 +109,11 @@ def small_indices(lang: Language) -> Any:
 
 
 @program(
-    lambda: (normal(88, H, H, dtype=jnp.float64), Tree(*(x.astype(jnp.int64) for x in forest())), 0),
+    lambda: (
+        normal(88, H, H, dtype=jnp.float64),
+        Tree(*(x.astype(jnp.int64) for x in forest())),
+        0,
+    ),
     lambda: {2: roots().astype(jnp.int64)},
     rtol=1e-10,
     x64=True,

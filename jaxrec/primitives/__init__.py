@@ -1,1 +1,1 @@
-"""The JAX primitives: a call inside a body, and a whole invocation with its transformation rules."""
+"""The JAX primitives: a call inside a body, and a whole invocation with its rules."""

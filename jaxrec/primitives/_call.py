@@ -31,8 +31,8 @@ def _abstract_eval(*_: Any, callee: Any, result: tuple[ShapedArray, ...]) -> lis
 def _unsupported(what: str) -> Any:
     def rule(*_: Any, callee: Any, **__: Any) -> Any:
         raise UnsupportedError(
-            f"{what} is applied to a recursive call of {callee.name} inside a recursive body. Apply "
-            f"the transformation to the whole function, outside: {what}({callee.name})."
+            f"{what} is applied to a recursive call of {callee.name} inside a recursive body. "
+            f"Apply the transformation to the whole function, outside: {what}({callee.name})."
         )
 
     return rule

@@ -252,13 +252,20 @@ def _flat_axes(in_axes: Any, args: tuple[Any, ...], name: str) -> list[int | Non
 
 def _leaves_of(axes: Any, arg: Any) -> list[int | None]:
     """Broadcasts a prefix pytree of axes to the leaves of an argument."""
-    full = jax.tree.broadcast(axes, arg, is_leaf=lambda a: a is None)
+    try:
+        full = jax.tree.broadcast(axes, arg, is_leaf=lambda a: a is None)
+    except ValueError as error:
+        raise SignatureError(
+            f"in_axes {axes!r} does not fit its argument, of which it must be a prefix: {error}"
+        ) from None
     return jax.tree.leaves(full, is_leaf=lambda a: a is None)
 
 
 def _without_axis(aval: Any, axis: int | None, name: str) -> Any:
     if axis is None:
         return aval
+    if not isinstance(axis, int):
+        raise SignatureError(f"in_axes has {axis!r} for {name}, expected an integer or None")
     if not -aval.ndim <= axis < aval.ndim:
         raise SignatureError(f"in_axes maps axis {axis} of {name}, which has {aval.ndim} axes")
     shape = list(aval.shape)

@@ -107,7 +107,9 @@ def _control_array(
     values = [outers[k] for k in used]
     if len(patterns) > 1:
         pattern = (1, params.lanes)
-        values = [_by_lane(x, params.patterns[k], params.lanes) for x, k in zip(values, used, strict=True)]
+        values = [
+            _by_lane(x, params.patterns[k], params.lanes) for x, k in zip(values, used, strict=True)
+        ]
     own = [params.patterns[k] is not None for k in used]
 
     def compute(*given: Any) -> Any:
@@ -164,21 +166,24 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
     """
     if params.max_calls is not None:
         return params
-    if params.declared is not None:
-        return dataclasses.replace(params, max_calls=params.declared)
-    bound_known = derived_bound(params, operands)
-    if params.collect and bound_known is not None:
-        return dataclasses.replace(params, max_calls=bound_known)
+    derived = derived_bound(params, operands)
+    # The report of `collect` has this size: it must not depend on the values of the arguments.
+    fixed = derived if params.declared is None and params.collect else params.declared
+    params = dataclasses.replace(params, max_calls=fixed)
     if is_plannable(params, operands):
+        # Also where the size is fixed: what is wrong with the arguments is an error here and now.
         calls = plan_now(params, operands).num_calls
-        return dataclasses.replace(params, max_calls=bucket(calls))
-    if bound_known is None:
+        return params if fixed else dataclasses.replace(params, max_calls=bucket(calls))
+    if fixed is not None:
+        return params
+    if derived is None:
         raise CapacityError(
             f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
             "follows from its arguments (its calls are not indexed by the nodes of an array). "
-            f"Declare one: rec_fn(max_calls=...) or {params.program.name}.with_options(max_calls=...)."
+            "Declare one: rec_fn(max_calls=...) or "
+            f"{params.program.name}.with_options(max_calls=...)."
         )
-    return dataclasses.replace(params, max_calls=bound_known)
+    return dataclasses.replace(params, max_calls=derived)
 
 
 def is_plannable(params: Params, operands: Sequence[Any]) -> bool:

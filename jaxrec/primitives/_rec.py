@@ -125,7 +125,8 @@ def _rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params)
     positions = tuple(
         k
         for k, t in enumerate(tangents)
-        if type(t) is not _compat.Zero and has_cotangent(_compat.aval_of(primals[k]))
+        if type(t) is not _compat.Zero
+        and has_cotangent(_compat.aval_of(primals[k]))
         # A floating control scalar that has a derivative is a data argument too.
         and not params.num_outers <= k < params.first_data
     )
@@ -142,9 +143,7 @@ def _rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params)
     given = [tangents[k] for k in positions]
     dots = iter(rec_linear_p.bind(*primals, *residuals, *given, params=params, wrt=wrt))
     carries = differentiable(params)
-    return outs, [
-        next(dots) if c else _zero_tangent(x) for x, c in zip(outs, carries, strict=True)
-    ]
+    return outs, [next(dots) if c else _zero_tangent(x) for x, c in zip(outs, carries, strict=True)]
 
 
 def _zero_tangent(x: Any) -> Any:
@@ -168,9 +167,7 @@ def _reference_jvp(
     given = [primals[k] for k in positions], [tangents[k] for k in positions]
     outs, dots = jax.jvp(run, *given)
     carries = differentiable(params)
-    return outs, [
-        t if c else _zero_tangent(x) for x, t, c in zip(outs, dots, carries, strict=True)
-    ]
+    return outs, [t if c else _zero_tangent(x) for x, t, c in zip(outs, dots, carries, strict=True)]
 
 
 _compat.register_jvp(rec_p, _rec_jvp)

@@ -30,6 +30,7 @@ from jaxrec.trace._signature import (
     common,
     differences,
     join,
+    leaf_aval,
     leaf_names,
     placeholder,
     show,
@@ -167,9 +168,8 @@ class TracedProgram:
     ) -> tuple[Instance, list[Any]]:
         """Finds the instance that a call enters, and the operands cast to its types."""
         names = leaf_names(definition.arg_names, args)
-        got = Signature(
-            tree, tuple(_operand_aval(n, x) for n, x in zip(names, leaves, strict=True))
-        )
+        where = [f"argument {n} of {definition.name}, called by {caller.name}," for n in names]
+        got = Signature(tree, tuple(map(leaf_aval, leaves, where)))
         known = self._by_definition.get(definition, [])
         for instance in known:
             if accepts(instance.args, got):
@@ -286,15 +286,6 @@ def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
         else x
         for x, want in zip(leaves, expected.avals, strict=True)
     ]
-
-
-def _operand_aval(name: str, leaf: Any) -> ShapedArray:
-    try:
-        return traced_aval(leaf)
-    except TypeError:
-        raise SignatureError(
-            f"argument {name} is {leaf!r} of type {type(leaf).__name__}, which is not an array"
-        ) from None
 
 
 def _result_aval(name: str, leaf: Any) -> ShapedArray:

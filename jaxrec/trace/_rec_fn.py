@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
-from jaxrec._errors import SignatureError
+from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation, Options
 from jaxrec.trace import _context
@@ -88,6 +89,7 @@ class RecFn:
             >>> int(jax.jit(double.with_options(max_calls=64))(10))
             1024
         """
+        _check_max_calls(self._name, options.get("max_calls"))
         changed = self._options.replace(**options)
         return RecFn(self._fun, changed, self._static, self._bound, self._cache)
 
@@ -135,6 +137,12 @@ class RecFn:
 
     def collect(self, args: Sequence[Any], in_axes: Any) -> Any:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""
+        running = _context.current()
+        if running is not None:
+            raise UnsupportedError(
+                f"jaxrec.collect({self._name}) inside the body of {running.name}: calls can be "
+                "collected only from outside. Collect the calls of the outermost function."
+            )
         definition, dynamic = self._bind(tuple(args), {})
         return self._invocation(definition, dynamic, in_axes=in_axes).collect()
 
@@ -143,7 +151,12 @@ class RecFn:
 
     def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Definition, list[Any]]:
         """Splits the arguments of a call into the definition they specialise and the arrays."""
-        bound = self._signature.bind(*self._bound, *args, **kwargs)
+        try:
+            bound = self._signature.bind(*self._bound, *args, **kwargs)
+        except TypeError as error:
+            raise SignatureError(
+                f"{self._name}{self._signature} is called with other arguments: {error}"
+            ) from None
         bound.apply_defaults()
         static = {n: v for n, v in bound.arguments.items() if n in self._static}
         if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
@@ -248,8 +261,17 @@ def rec_fn(
             static_argnames=static_argnames,
             policy=policy,
         )
+    _check_max_calls(getattr(fun, "__name__", repr(fun)), max_calls)
     static = _static_names(fun, static_argnums, static_argnames)
     return RecFn(fun, Options(out=out, max_calls=max_calls, policy=policy), static)
+
+
+def _check_max_calls(name: str, max_calls: Any) -> None:
+    if max_calls is not None and not (isinstance(max_calls, int | np.integer) and max_calls > 0):
+        raise SignatureError(
+            f"max_calls={max_calls!r} of {name}: expected a positive integer, a bound on the calls "
+            "of one invocation, or None"
+        )
 
 
 def _static_names(

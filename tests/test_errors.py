@@ -1,0 +1,351 @@
+"""What users get wrong, and what jaxrec tells them: every message by its text."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.errors import JaxRuntimeError
+
+import jaxrec as jr
+
+TREE = dict(left=jnp.array([1, -1, -1]), right=jnp.array([2, -1, -1]), x=jnp.array([1.0, 2.0, 3.0]))
+CYCLE = dict(TREE, left=jnp.array([1, 2, 0]))
+WRONG = dict(TREE, left=jnp.array([1, 7, -1]))
+ONE = jnp.ones(())
+
+
+def fold(call):
+    """A recursion over a tree whose recursive case is `call(itself, w, tree, i)`."""
+
+    @jr.rec_fn
+    def fold(w, tree, i):
+        return jr.cond(
+            tree["left"][i] < 0, lambda: tree["x"][i] * w, lambda: call(fold, w, tree, i)
+        )
+
+    return fold
+
+
+def counting(step):
+    """A recursion over a counter whose recursive case is `step(itself, x, n)`."""
+
+    @jr.rec_fn
+    def count(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: step(count, x, n))
+
+    return count
+
+
+@jr.rec_fn
+def total(w, tree, i):
+    def node():
+        return total(w, tree, tree["left"][i]) + total(w, tree, tree["right"][i])
+
+    return jr.cond(tree["left"][i] < 0, lambda: tree["x"][i] * w, node)
+
+
+small = total.with_options(max_calls=2)
+
+
+class TestTypes:
+    def test_every_difference_between_calls_is_listed(self):
+        wrong = fold(lambda f, w, t, i: f(w[None], t, t["left"][i].astype(float)))
+        with pytest.raises(
+            jr.SignatureError, match=r"w is float32\[1\], expected float32\[\]"
+        ) as e:
+            wrong(ONE, TREE, 0)
+        assert "fold calls fold with arguments that differ" in str(e.value)
+        assert "i is float32[], expected int32[]" in str(e.value)
+        assert "tree['x']: float32[3]" in str(e.value)
+
+    def test_structures_of_arguments_differ(self):
+        wrong = fold(lambda f, w, t, i: f((w, w), t, t["left"][i]))
+        with pytest.raises(jr.SignatureError, match=r"the structure is PyTreeDef\(\(\(\*, \*\)"):
+            wrong(ONE, TREE, 0)
+
+    def test_base_case_and_recursion_differ_in_shape(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.cond(n == 0, lambda: jnp.ones(3), lambda: f(x, n - 1)[0])
+
+        with pytest.raises(
+            jr.SignatureError, match=r"leaf 0 is float32\[3\], expected float32\[\]"
+        ):
+            f(1.0, 3)
+
+    def test_base_case_and_recursion_differ_in_dtype(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.cond(n == 0, lambda: jnp.int32(1), lambda: f(x, n - 1) * 0.5)
+
+        with pytest.raises(jr.SignatureError, match=r"leaf 0 is int32\[\], expected float32\[\]"):
+            f(1.0, 3)
+
+    def test_base_case_and_recursion_differ_in_structure(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.cond(n == 0, lambda: (x, x), lambda: f(x, n - 1)[0])
+
+        with pytest.raises(jr.SignatureError, match="branches of a cond or switch in f"):
+            f(1.0, 3)
+
+    def test_branches_of_a_switch_differ(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.switch(n, [lambda: x, lambda: f(x, n - 1), lambda: jnp.ones(2)])
+
+        with pytest.raises(jr.SignatureError, match=r"branch 2 differs from branch 0: leaf 0 is"):
+            f(jnp.ones(3), 1)
+
+    def test_result_is_not_what_was_declared(self):
+        @jr.rec_fn(out=jax.ShapeDtypeStruct((), jnp.float32))
+        def f(x, n):
+            return jr.cond(n == 0, lambda: jnp.ones(3), lambda: f(x, n - 1) * jnp.ones(3))
+
+        with pytest.raises(jr.SignatureError, match="the type declared by out="):
+            f(1.0, 3)
+
+    @pytest.mark.parametrize(
+        "call",
+        [lambda: total("w", TREE, 0), lambda: counting(lambda f, x, n: f("x", n - 1))(ONE, 2)],
+        ids=["outside", "inside"],
+    )
+    def test_argument_is_not_an_array(self, call):
+        with pytest.raises(
+            jr.SignatureError, match="of type str, which is not an array.*static_arg"
+        ):
+            call()
+
+    def test_result_is_not_an_array(self):
+        with pytest.raises(
+            jr.SignatureError, match="returns 'text' of type str; results are pytrees"
+        ):
+            jr.rec_fn(lambda x: "text")(1.0)
+
+    def test_arguments_do_not_fit_the_parameters(self):
+        with pytest.raises(
+            jr.SignatureError, match=r"total\(w, tree, i\) is called .*argument: 'i'"
+        ):
+            total(ONE, TREE)
+
+
+class TestEndlessRecursion:
+    def test_no_path_without_a_call(self):
+        @jr.rec_fn
+        def never(x):
+            return never(x) + 1
+
+        with pytest.raises(
+            jr.RecursionLimitError, match="never never ends: every path.*no base case"
+        ):
+            never(1.0)
+
+    def test_no_branch_without_a_call(self):
+        ends = counting(lambda f, x, n: f(x, n - 1))
+
+        @jr.rec_fn
+        def never(x, n):
+            return jr.cond(n == 0, lambda: never(x, n - 1), lambda: never(ends(x, n), n + 1))
+
+        with pytest.raises(jr.RecursionLimitError, match="never never ends"):
+            never(1.0, 2)
+
+    def test_base_case_hidden_in_lax_cond(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jax.lax.cond(n == 0, lambda: x, lambda: f(x, n - 1))
+
+        with pytest.raises(
+            jr.RecursionLimitError, match=r"jax.lax.cond, declare .*rec_fn\(out=...\)"
+        ):
+            f(1.0, 3)
+
+    @pytest.mark.slow
+    def test_cycle_in_the_indices_eagerly(self):
+        with pytest.raises(
+            jr.RecursionLimitError, match="total made more than 10000000 calls"
+        ) as e:
+            total(ONE, CYCLE, 0)
+        assert "Call path: total -> total[0] -> total[0] -> ... (" in str(e.value)
+        assert "with arguments (i=" in str(e.value)
+
+    @pytest.mark.slow
+    def test_cycle_in_the_indices_under_jit(self):
+        with pytest.raises(
+            JaxRuntimeError, match="RecursionLimitError: total made more than 1000000"
+        ):
+            jax.block_until_ready(jax.jit(total)(ONE, CYCLE, 0))
+
+
+class TestIndices:
+    message = r"read tree\['left'\]\[7\], which is out of range for an array of 3 elements"
+
+    def test_eagerly(self):
+        with pytest.raises(jr.JaxRecError, match=self.message) as e:
+            total(ONE, WRONG, 0)
+        assert "Call path: total -> total[0] -> total[0]" in str(e.value)
+
+    def test_under_jit(self):
+        with pytest.raises(JaxRuntimeError, match="JaxRecError: total " + self.message):
+            jax.block_until_ready(jax.jit(total)(ONE, WRONG, 0))
+
+    def test_in_the_gradient(self):
+        with pytest.raises(jr.JaxRecError, match=self.message):
+            jax.grad(total)(ONE, WRONG, 0)
+
+    def test_in_a_batch(self):
+        with pytest.raises(jr.JaxRecError, match=self.message):
+            jax.vmap(total, (None, None, 0))(ONE, WRONG, jnp.array([2, 1]))
+
+    def test_of_the_root(self):
+        with pytest.raises(jr.JaxRecError, match=r"read tree\['left'\]\[5\].*Call path: total\."):
+            total(ONE, TREE, 5)
+
+    def test_when_collecting(self):
+        with pytest.raises(jr.JaxRecError, match=self.message):
+            jr.collect(total)(ONE, WRONG, 0)
+
+    def test_on_the_reference_executor(self):
+        with (
+            jr.executor("reference"),
+            pytest.raises(jr.JaxRecError, match="read element 7 of an array of 3 elements"),
+        ):
+            total(ONE, WRONG, 0)
+
+
+class TestCapacity:
+    message = (
+        r"total made 3 calls in one invocation, but max_calls is 2. Pass rec_fn\(max_calls=3\)"
+    )
+
+    def test_eagerly(self):
+        with pytest.raises(jr.CapacityError, match=self.message):
+            small(ONE, TREE, 0)
+
+    def test_under_jit(self):
+        with pytest.raises(JaxRuntimeError, match="CapacityError: " + self.message):
+            jax.block_until_ready(jax.jit(small)(ONE, TREE, 0))
+
+    def test_under_jit_of_the_gradient(self):
+        with pytest.raises(JaxRuntimeError, match="CapacityError: " + self.message):
+            jax.block_until_ready(jax.jit(jax.grad(small))(ONE, TREE, 0))
+
+    def test_roots_that_share_nodes_need_a_bound(self):
+        with pytest.raises(
+            JaxRuntimeError, match="total made 5 calls in one invocation, but .* is 3"
+        ):
+            run = jax.jit(jax.vmap(total, (None, None, 0)))
+            jax.block_until_ready(run(ONE, TREE, jnp.array([0, 1, 2])))
+
+    def test_no_bound_under_jit(self):
+        with pytest.raises(jr.CapacityError, match=r"of count must be bounded.*max_calls=\.\.\."):
+            jax.jit(counting(lambda f, x, n: f(x * 2, n - 1)))(ONE, 3)
+
+    @pytest.mark.parametrize("bound", ["many", 0, -5, 1.5])
+    def test_bound_is_not_a_number_of_calls(self, bound):
+        with pytest.raises(jr.SignatureError, match="of total: expected a positive integer"):
+            total.with_options(max_calls=bound)
+
+
+class TestUnsupported:
+    def test_predicate_computed_from_an_argument(self):
+        @jr.rec_fn
+        def halve(x, n):
+            return jr.cond(jnp.sum(x) < 1, lambda: x, lambda: halve(x / 2, n))
+
+        with pytest.raises(
+            jr.UnsupportedError, match=r"halve chooses .* computed from .*argument x\)"
+        ):
+            halve(jnp.ones(3), 3)
+
+    def test_predicate_computed_from_a_result(self):
+        def step(f, x, n):
+            y = f(x, n - 1)
+            return jr.cond(y[0] > 0, lambda: y, lambda: f(y, n - 1))
+
+        with pytest.raises(jr.UnsupportedError, match=r"\(the result of a call\)"):
+            counting(step)(jnp.ones(3), 3)
+
+    @pytest.mark.parametrize(
+        ("where", "step"),
+        [
+            ("scan", lambda f, x, n: jax.lax.map(lambda y: f(y, n - 1), jnp.stack([x, x]))[0]),
+            ("while", lambda f, x, n: jax.lax.fori_loop(0, n, lambda k, y: f(y, n - 1), x)),
+            ("while", lambda f, x, n: jax.lax.while_loop(lambda y: y[0] < 3, lambda y: f(y, n), x)),
+        ],
+        ids=["map", "fori_loop", "while_loop"],
+    )
+    def test_call_inside_a_loop(self, where, step):
+        with pytest.raises(
+            jr.UnsupportedError, match=f"count recursively inside {where}.*recursion"
+        ):
+            counting(step)(jnp.ones(3), 2)
+
+    @pytest.mark.parametrize(
+        ("what", "step"),
+        [
+            ("jax.vmap", lambda f, x, n: jax.vmap(lambda y: f(y, n - 1))(jnp.stack([x, x]))[0]),
+            ("jax.grad", lambda f, x, n: jax.grad(lambda y: f(y, n - 1).sum())(x)),
+        ],
+        ids=["vmap", "grad"],
+    )
+    def test_transformation_of_a_call(self, what, step):
+        with pytest.raises(
+            jr.UnsupportedError, match=rf"{what} is applied .* outside: {what}\(count"
+        ):
+            counting(step)(jnp.ones(3), 2)
+
+    def test_collect_inside_a_body(self):
+        with pytest.raises(jr.UnsupportedError, match=r"collect\(count\) inside the body of count"):
+            counting(lambda f, x, n: jr.collect(f)(x, n - 1)[0])(ONE, 2)
+
+
+class TestOptions:
+    def test_unknown_executor(self):
+        with pytest.raises(jr.UnsupportedError, match="executor 'warp': expected one of 'graph'"):
+            with jr.executor("warp"):
+                pass
+
+    def test_unknown_option(self):
+        with pytest.raises(
+            jr.SignatureError, match="option 'max_call': expected one of .*max_calls"
+        ):
+            total.with_options(max_call=3)
+
+    def test_static_argument_is_not_hashable(self):
+        @jr.rec_fn(static_argnums=1)
+        def f(x, options):
+            return x
+
+        with pytest.raises(
+            jr.SignatureError, match="static argument options of f is a list, .* not h"
+        ):
+            f(1.0, [1])
+
+    def test_static_argument_does_not_exist(self):
+        with pytest.raises(jr.SignatureError, match="static_argnums=4 of .*1 parameters"):
+            jr.rec_fn(lambda x: x, static_argnums=4)
+        with pytest.raises(jr.SignatureError, match="static_argnames='y' of .*parameters are x"):
+            jr.rec_fn(lambda x: x, static_argnames="y")
+
+    @pytest.mark.parametrize(
+        ("axes", "message"),
+        [
+            ((None, 0), "in_axes has 2 entries for the 3 arguments of total"),
+            ((None, None, 0), "in_axes maps axis 0 of i, which has 0 axes"),
+            ((None, None, "a"), "in_axes has 'a' for i, expected an integer or None"),
+            ((None, dict(left=0), None), "does not fit its argument, of which it must be a prefix"),
+        ],
+    )
+    def test_axes_do_not_fit(self, axes, message):
+        with pytest.raises(jr.SignatureError, match=message):
+            jr.collect(total, axes)(ONE, TREE, 0)
+
+    def test_axes_of_different_sizes(self):
+        with pytest.raises(jr.SignatureError, match=r"maps axes of different sizes: \[2, 3\]"):
+            jr.collect(total, (0, None, 0))(jnp.ones(3), TREE, jnp.array([0, 1]))
+
+    def test_collecting_from_another_kind_of_function(self):
+        with pytest.raises(jr.SignatureError, match="collect takes a rec_fn, got .* in_axes"):
+            jr.collect(lambda x: x)
