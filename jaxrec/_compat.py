@@ -44,19 +44,32 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def _varying(aval: Any) -> frozenset[Any]:
+    """The mesh axes over which a value of a type varies; JAX before 0.10.2 calls them `vma`."""
+    if hasattr(aval, "mat"):
+        return aval.mat.varying
+    return getattr(aval, "vma", frozenset())
+
+
 def common_vma(avals: Sequence[Any]) -> frozenset[Any]:
     """The mesh axes of `shard_map` over which at least one of the values varies."""
-    return frozenset().union(*(getattr(aval, "vma", frozenset()) for aval in avals))
+    return frozenset().union(*map(_varying, avals))
 
 
-def with_vma(aval: jax.core.ShapedArray, vma: frozenset[Any]) -> jax.core.ShapedArray:
+def with_vma(aval: Any, vma: frozenset[Any]) -> Any:
     """The type of a value that varies over the mesh axes `vma`."""
-    return aval.update(vma=vma) if vma else aval
+    if not vma:
+        return aval
+    if not hasattr(aval, "mat"):
+        return aval.update(vma=vma)
+    mesh = jax.sharding.get_abstract_mesh()
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*(None,) * aval.ndim))
+    return aval.update(sharding=whole, manual_axis_type=aval.mat.update(varying=vma))
 
 
 def vary_over(value: Any, vma: frozenset[Any]) -> Any:
     """Marks a value as varying over the mesh axes `vma` of `shard_map`."""
-    missing = tuple(vma - getattr(aval_of(value), "vma", frozenset()))
+    missing = tuple(vma - _varying(aval_of(value)))
     return jax.lax.pcast(value, missing, to="varying") if missing else value
 
 

@@ -28,6 +28,9 @@ from jaxrec import _compat
 
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
 
+_STRUCTURAL = {"split", "slice", "reshape", "squeeze", "expand_dims", "transpose", "concatenate"}
+_STRUCTURAL |= {"broadcast_in_dim", "convert_element_type", "copy", "rev"}
+
 Policy = Callable[..., bool] | None
 
 
@@ -364,7 +367,8 @@ class _Cut:
         self.loop = _needed(jaxpr.eqns, input_outs)
         in_loop = set(map(id, self.loop))
         axes = _row_axes(jaxpr.eqns, wider.backward.jaxpr.eqns)
-        repeated = _fixed_equations(jaxpr.eqns, {*fixed, *jaxpr.constvars})
+        leaves = {*jaxpr.constvars, *jaxpr.invars[: len(sources)]}
+        repeated = _repeatable(jaxpr.eqns, {*fixed, *jaxpr.constvars}, leaves)
         while True:
             needed = _needed(jaxpr.eqns, outer_outs, stop=in_loop - repeated)
             self.after = [e for e in needed if id(e) not in in_loop or id(e) in repeated]
@@ -401,12 +405,19 @@ def _needed(
     return kept[::-1]
 
 
-def _fixed_equations(eqns: Sequence[JaxprEqn], fixed: set[Any]) -> set[int]:
-    """Equations that depend on no row: cheap to repeat, and without a row axis to store."""
-    known, found = set(fixed), set()
+def _repeatable(eqns: Sequence[JaxprEqn], fixed: set[Any], leaves: set[Any]) -> set[int]:
+    """Equations that `after` runs again instead of reading their results from a cut tape.
+
+    Those that depend on no row, and those that only rearrange what the forward pass has left.
+    """
+    still, moved, found = set(fixed), set(leaves), set()
     for eqn in eqns:
-        if all(a in known for a in eqn.invars if isinstance(a, Var)):
-            known.update(eqn.outvars)
+        operands = [a for a in eqn.invars if isinstance(a, Var)]
+        if all(a in still for a in operands):
+            still.update(eqn.outvars)
+            found.add(id(eqn))
+        if eqn.primitive.name in _STRUCTURAL and all(a in moved or a in still for a in operands):
+            moved.update(eqn.outvars)
             found.add(id(eqn))
     return found
 
