@@ -4,18 +4,30 @@ Decorate a recursive function with `rec_fn`, choose between base case and recurs
 `switch`, and use the function under `jit`, `grad` and `vmap` like any other.
 """
 
-from jaxrec import data as data
 from jaxrec._collect import collect as collect
 from jaxrec._errors import (
     CapacityError as CapacityError,
+)
+from jaxrec._errors import (
     JaxRecError as JaxRecError,
+)
+from jaxrec._errors import (
     RecursionLimitError as RecursionLimitError,
+)
+from jaxrec._errors import (
     SignatureError as SignatureError,
+)
+from jaxrec._errors import (
     UnsupportedError as UnsupportedError,
 )
 from jaxrec.executors._choice import executor as executor
-from jaxrec.trace._control_flow import cond as cond, switch as switch
+from jaxrec.trace._control_flow import cond as cond
+from jaxrec.trace._control_flow import switch as switch
 from jaxrec.trace._rec_fn import rec_fn as rec_fn
+
+# isort: split
+# These are written with the names above.
+from jaxrec import data as data
 from jaxrec import models as models
 from jaxrec import optim as optim
 

@@ -11,9 +11,10 @@ import jax
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
+from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn, Literal, Primitive
 
-Zero = _ad.Zero
+Zero: Any = vars(_ad)["Zero"]
 is_undefined_primal = _ad.is_undefined_primal
 not_mapped = None
 aval_of = jax.typeof
@@ -36,7 +37,25 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
 
 def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:
     """Lowers a primitive by tracing `fun`, a function of its operands and parameters."""
-    _mlir.register_lowering(primitive, _mlir.lower_fun(fun, multiple_results=True))
+    lower = _mlir.lower_fun(fun, multiple_results=True)
+
+    def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
+        # What runs inside `shard_map` is a device's own program, in which nothing varies.
+        avals_in, avals_out = [list(map(_unsharded, x)) for x in (ctx.avals_in, ctx.avals_out)]
+        with without_mesh():
+            plain = ctx.replace(avals_in=avals_in, avals_out=avals_out)
+            return lower(plain, *operands, **params)
+
+    _mlir.register_lowering(primitive, rule)
+
+
+def _unsharded(aval: Any) -> Any:
+    return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def without_mesh() -> Any:
+    """A context in which programs are traced as if there were one device: their jaxprs are kept."""
+    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
 
 
 def is_concrete(value: Any) -> bool:

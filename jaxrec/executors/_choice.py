@@ -21,8 +21,8 @@ def executor(name: str) -> Iterator[None]:
 
     Args:
         name: `"graph"`, the default: the whole invocation is one XLA program that runs calls in
-            batches. `"reference"`: one call at a time, in the order of plain Python recursion; slow,
-            and the oracle that everything else is tested against.
+            batches. `"reference"`: one call at a time, in the order of plain Python recursion;
+            slow, and the oracle that everything else is tested against.
 
     Raises:
         UnsupportedError: there is no executor of this name.

@@ -124,13 +124,14 @@ def operands(
 
 def results(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
     """The results of the roots, each `[lanes, ...]`, then those of every call, if collected."""
-    program, tables = bound.program, bound.tables
-    outs = _unpacked(bound, [_wave.gather(tapes[c], rows) for c, rows in zip(
-        program.result_classes, tables.result_reads, strict=True)])  # fmt: skip
+    classes, tables = bound.program.result_classes, bound.tables
+    of_roots = zip(classes, tables.result_reads, strict=True)
+    outs = _unpacked(bound, [_wave.gather(tapes[c], rows) for c, rows in of_roots])
     if bound.layout.collect:
         valid = collected(bound)
-        outs += _unpacked(bound, [_select_rows(valid, _wave.gather(tapes[c], rows)) for c, rows in zip(
-            program.result_classes, tables.collect_reads, strict=True)])  # fmt: skip
+        of_calls = zip(classes, tables.collect_reads, strict=True)
+        found = [_select_rows(valid, _wave.gather(tapes[c], rows)) for c, rows in of_calls]
+        outs += _unpacked(bound, found)
     return outs
 
 

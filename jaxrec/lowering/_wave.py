@@ -29,7 +29,7 @@ def empty_tapes(rows: Sequence[int], avals: Sequence[Any]) -> list[Any]:
     they are allocated. Under `jax_debug_nans` they are zeros, since rows that are never read must
     not look like a NaN that the user made.
     """
-    if jax.config.jax_debug_nans or jax.config.jax_debug_infs:
+    if any(jax.config.values[name] for name in ("jax_debug_nans", "jax_debug_infs")):
         return blank_tapes(rows, avals)
 
     def on_cpu() -> list[Any]:
@@ -44,7 +44,7 @@ def empty_tapes(rows: Sequence[int], avals: Sequence[Any]) -> list[Any]:
 
 
 def _is_plain(aval: Any) -> bool:
-    return not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+    return not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
 def _blank(rows: int, aval: Any) -> Any:

@@ -134,7 +134,8 @@ class Invocation:
         examples = jax.tree.unflatten(
             self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._signature.avals]
         )
-        source = TracedProgram(self._definition, examples, self._signature)
+        with _compat.without_mesh():
+            source = TracedProgram(self._definition, examples, self._signature)
         graph, captured = build_graph(source)
         result = source.entry.result
         assert result is not None

@@ -216,7 +216,8 @@ def _forward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 @rec_forward_p.def_abstract_eval
 def _forward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
     vma = _compat.common_vma(avals)
-    types = [*outcome_types(params), *_residual_types(params, wrt, avals)]
+    with _compat.without_mesh():
+        types = [*outcome_types(params), *_residual_types(params, wrt, avals)]
     return [_compat.with_vma(a, vma) for a in types]
 
 

@@ -246,14 +246,22 @@ def unflatten_tables(like: Tables, flat: Sequence[Any]) -> Tables:
         readers.append(take(like.readers[cell]))
         exports.append(take(like.exports[cell]))
         lane.append(next(items))
-    groups = [take(g) for g in (like.root_readers, like.result_reads, like.collect_reads)]
-    reader_rows = take(like.reader_rows)
-    calls_lane = next(items) if like.calls_lane is not None else None
-    calls_args = take(like.calls_args)
+    root_readers, result_reads = take(like.root_readers), take(like.result_reads)
+    collect_reads, reader_rows = take(like.collect_reads), take(like.reader_rows)
     return Tables(
-        info, waves, tuple(reads), tuple(readers), tuple(exports), tuple(lane), *groups,
-        reader_rows, calls_lane, calls_args,
-    )  # fmt: skip
+        info=info,
+        waves=waves,
+        reads=tuple(reads),
+        readers=tuple(readers),
+        exports=tuple(exports),
+        lane=tuple(lane),
+        root_readers=root_readers,
+        result_reads=result_reads,
+        collect_reads=collect_reads,
+        reader_rows=reader_rows,
+        calls_lane=next(items) if like.calls_lane is not None else None,
+        calls_args=take(like.calls_args),
+    )
 
 
 def _ints(*shape: int) -> Any:

@@ -64,7 +64,7 @@ def _ffi_plan(
     register_handlers()
     types = flat_tables(table_types(program, layout))
     call = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
-    return call(
+    made = call(
         *arrays,
         lanes=np.int64(layout.lanes),
         widths=np.asarray(layout.widths, np.int64),
@@ -78,6 +78,7 @@ def _ffi_plan(
         capacity=np.asarray([*layout.value_rows, *layout.read_rows], np.int64),
         workers=np.int64(0),
     )
+    return list(made)
 
 
 def _callback_plan(

@@ -298,7 +298,8 @@ class _FunctionEmitter:
         before = dict(self.registers), dict(self.constants)
         self.region(region)
         yields = dict(zip(op.outputs, region.results, strict=True))
-        for slot, source in zip(slots, self.passed(region, [yields[v] for v in live], live), strict=True):
+        sources = self.passed(region, [yields[v] for v in live], live)
+        for slot, source in zip(slots, sources, strict=True):
             self.put("ALIAS", slot, source)
         for value, register in merged.items():
             dtype = DTYPES[value.aval.dtype.name]

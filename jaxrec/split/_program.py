@@ -62,7 +62,7 @@ class Program:
         members: the types of the values that share a row of each tape class.
         data_rows: for each row of arguments of the root its class and the positions of its parts in
             `data`.
-        result_rows: for each row of results its class and the positions of its parts in the results.
+        result_rows: for each row of results its class and the positions of its parts in them.
         control_outers: the arrays that the control machine reads, some computed beforehand.
         words: the encoded control program.
         names: the names that the scheduler puts in messages.
@@ -183,9 +183,7 @@ def _assemble(
     )
 
 
-def _cell_spec(
-    cell: Cell, outers: Sequence[Value], bundles: Bundles, calls: int
-) -> CellSpec:
+def _cell_spec(cell: Cell, outers: Sequence[Value], bundles: Bundles, calls: int) -> CellSpec:
     written = [v for _, v in cell.outputs]
     outputs = bundles.groups(written)
     return CellSpec(
@@ -199,9 +197,7 @@ def _cell_spec(
     )
 
 
-def _rows(
-    values: Sequence[Value], bundles: Bundles
-) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _rows(values: Sequence[Value], bundles: Bundles) -> tuple[tuple[int, tuple[int, ...]], ...]:
     return tuple((bundles.of(values[g[0]]), g) for g in bundles.groups(values))
 
 

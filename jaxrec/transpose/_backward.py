@@ -52,7 +52,7 @@ class Want:
 
 def has_cotangent(aval: Any) -> bool:
     """Whether values of a type are differentiable."""
-    return jax.dtypes.issubdtype(aval.dtype, jnp.inexact)
+    return jnp.issubdtype(aval.dtype, jnp.inexact)
 
 
 class Backward:
@@ -101,10 +101,12 @@ class Backward:
 
     def _flat_function(self, spec: CellSpec, width: int, own_rows: bool) -> Any:
         fun = wave_function(self.program, spec, self.by_row(spec, own_rows), width)
-        outers, exports = len(spec.outers), len(spec.cell.exports)
+        first_export = len(spec.outers)
+        first_input = first_export + len(spec.cell.exports)
 
         def run(*values: Any) -> list[Any]:
-            return fun(values[:outers], values[outers : outers + exports], values[outers + exports :])
+            exports = values[first_export:first_input]
+            return fun(values[:first_export], exports, values[first_input:])
 
         return run
 
@@ -293,7 +295,8 @@ def _packed(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
 def _body(replay: _Replay, spec: CellSpec, width: int) -> Any:
     vjp = replay.backward.at(spec, width)
     first_read = 3 + replay.bound.program.max_outputs
-    slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(replay.bound.program.classes[c])]
+    classes = replay.bound.program.classes
+    slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(classes[c])]
 
     def run(wave: Any, state: Any) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
@@ -329,11 +332,11 @@ def _root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[
 def _outer_cotangents(
     replay: _Replay, ct_tapes: Sequence[Any], cut_tapes: Sequence[Sequence[Any]], want: Want
 ) -> list[Any]:
-    totals = {
-        position: jnp.zeros(_total_shape(replay, position, lanes), replay.bound.outers[position].dtype)
-        for position, lanes in zip(want.outers, want.lanes, strict=True)
-    }
     lanes = dict(zip(want.outers, want.lanes, strict=True))
+    totals = {
+        p: jnp.zeros(_total_shape(replay, p, pattern), replay.bound.outers[p].dtype)
+        for p, pattern in lanes.items()
+    }
     for spec in replay.bound.program.cells:
         mine = [p for p in spec.outers if p in totals]
         if mine:
@@ -447,7 +450,7 @@ class _After:
     def _add(
         self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any, width: int
     ) -> dict[int, Any]:
-        spec, patterns = self.spec, self.replay.bound.patterns
+        spec = self.spec
         by_row = self.replay.backward.by_row(spec, self.own_rows)
         positions = [spec.outers[k] for k in self.vjp.operands.wrt_outers]
         rows = {p for p, own in zip(spec.outers, by_row, strict=True) if own}

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
 
@@ -186,9 +186,7 @@ class CellVjp:
 
     def forward(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Runs the cell: its outputs, and the residuals with the row axis in front."""
-        outs = jax.core.eval_jaxpr(
-            self._traced.forward.jaxpr, self._traced.forward.consts, *values
-        )
+        outs = jaxpr_as_fun(self._traced.forward)(*values)
         kept = [
             outs[self._traced.outputs + k]
             for k, (kind, _) in enumerate(self._sources)
@@ -224,9 +222,7 @@ class CellVjp:
         for var, rows, axis in zip(self._cut_vars, cuts, self._cut_axes, strict=True):
             env[var] = jnp.moveaxis(rows, 0, axis)
         outs = self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)]
-        scatters = {
-            eqn.outvars[0]: eqn for eqn in self._after if _adds_to_zeros(eqn, self._after)
-        }
+        scatters = {eqn.outvars[0]: eqn for eqn in self._after if _adds_to_zeros(eqn, self._after)}
         direct = [v for v in outs if v in scatters and sum(v is w for w in outs) == 1]
         direct = [v for v in direct if not _is_read(v, self._after)]
         _run([e for e in self._after if e.outvars[0] not in direct], env)
@@ -313,9 +309,7 @@ def _leaf_sources(traced: _Traced, wider: _Traced) -> tuple[list[Source], list[i
     operands = {v: k for k, v in enumerate(traced.forward.jaxpr.invars)}
     sources: list[Source] = []
     axes: list[int] = []
-    pairs = zip(
-        _leaf_vars(traced.forward, traced), _leaf_vars(wider.forward, wider), strict=True
-    )
+    pairs = zip(_leaf_vars(traced.forward, traced), _leaf_vars(wider.forward, wider), strict=True)
     for k, (var, wide) in enumerate(pairs):
         axis = _row_axis(var.aval, wide.aval)
         if isinstance(var, Var) and var in operands:
@@ -450,8 +444,10 @@ def _adds_to_zeros(eqn: JaxprEqn, eqns: Sequence[JaxprEqn]) -> bool:
         return False
     target = eqn.invars[0]
     makers = [e for e in eqns if any(target is v for v in e.outvars)]
-    return bool(makers) and makers[0].primitive.name == "broadcast_in_dim" and _is_zero(
-        makers[0].invars[0]
+    return (
+        bool(makers)
+        and makers[0].primitive.name == "broadcast_in_dim"
+        and _is_zero(makers[0].invars[0])
     )
 
 
