@@ -66,11 +66,10 @@ def plain_lane_gradients(name: str) -> Any:
 def plain_batch_gradient(name: str) -> Any:
     """The gradient of the sum over lanes: what lanes share gets the sum of theirs."""
     example, apart = PROGRAMS[name], plain_lane_gradients(name)
+    mapped = [example.in_axes[k] is not None for k in example.argnums]
     return tuple(
-        jax.tree.map(lambda g: g if mapped else g.astype(_wide(g)).sum(0), part)
-        for part, mapped in zip(
-            apart, [example.in_axes[k] is not None for k in example.argnums], strict=True
-        )
+        part if own else jax.tree.map(lambda g: g.astype(_wide(g)).sum(0), part)
+        for part, own in zip(apart, mapped, strict=True)
     )
 
 

@@ -13,7 +13,7 @@ H = 3
 
 
 def weights() -> dict[str, Any]:
-    return dict(embed=normal(1, 6, H), kernel=normal(2, 2 * H, H), bias=normal(3, H))
+    return {"embed": normal(1, 6, H), "kernel": normal(2, 2 * H, H), "bias": normal(3, H)}
 
 
 def many(value: Any, count: int = 3) -> Any:
@@ -44,7 +44,7 @@ def tree_rnn_of_each_lane(lang: Language) -> Any:
 
 
 @program(
-    lambda: (dict(embed=normal(4, 6, H), kernel=normal(5, 2 * H, 5 * H)), forest(), 0), on_roots
+    lambda: ({"embed": normal(4, 6, H), "kernel": normal(5, 2 * H, 5 * H)}, forest(), 0), on_roots
 )
 def tree_lstm(lang: Language) -> Any:
     def gates(z, *cells):
@@ -201,16 +201,21 @@ def several_results(lang: Language) -> Any:
     @lang.rec_fn
     def several(embed, tree, i):
         def leaf():
-            return dict(count=1, depth=1, pair=(embed[tree.token[i]], i), flag=tree.token[i] == 2)
+            return {
+                "count": 1,
+                "depth": 1,
+                "pair": (embed[tree.token[i]], i),
+                "flag": tree.token[i] == 2,
+            }
 
         def node():
             a, b = several(embed, tree, tree.left[i]), several(embed, tree, tree.right[i])
-            return dict(
-                count=a["count"] + b["count"],
-                depth=1 + jnp.maximum(a["depth"], b["depth"]),
-                pair=(a["pair"][0] * b["pair"][0] + 1, b["pair"][1]),
-                flag=a["flag"] | b["flag"],
-            )
+            return {
+                "count": a["count"] + b["count"],
+                "depth": 1 + jnp.maximum(a["depth"], b["depth"]),
+                "pair": (a["pair"][0] * b["pair"][0] + 1, b["pair"][1]),
+                "flag": a["flag"] | b["flag"],
+            }
 
         return lang.cond(tree.left[i] < 0, leaf, node)
 

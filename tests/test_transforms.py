@@ -1,0 +1,245 @@
+"""Transformations of JAX that the zoo does not run, and what they cost the second time."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.test_util import check_grads
+from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
+from zoo_trees import tree_rnn, weights
+
+RNN = tree_rnn(JAXREC)
+PLAIN = tree_rnn(PYTHON)
+
+
+@pytest.fixture
+def args():
+    return weights(), forest(), 0
+
+
+def value(w, tree, i):
+    return loss(RNN(w, tree, i))
+
+
+def plain(w, tree, i):
+    return loss(PLAIN(w, tree, i))
+
+
+class TestStaging:
+    def test_eval_shape(self, args):
+        assert jax.eval_shape(RNN, *args) == jax.ShapeDtypeStruct((3,), jnp.float32)
+
+    def test_eval_shape_of_types_alone(self, args):
+        types = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)), args)
+        assert jax.eval_shape(jax.grad(value), *types)["bias"].shape == (3,)
+
+    def test_make_jaxpr_shows_one_operation(self, args):
+        names = [eqn.primitive.name for eqn in jax.make_jaxpr(RNN)(*args).eqns]
+        assert names.count("rec") == 1
+
+    def test_lowered_and_compiled_ahead_of_time(self, args):
+        lowered = jax.jit(jax.value_and_grad(value)).lower(*args)
+        got = lowered.compile()(*args)
+        assert_close(got, jax.value_and_grad(plain)(*args), 1e-4)
+
+
+class TestDerivatives:
+    def test_value_and_grad(self, args):
+        got = jax.jit(jax.value_and_grad(value))(*args)
+        assert_close(got, jax.value_and_grad(plain)(*args), 1e-4)
+
+    def test_vjp(self, args):
+        w, tree, i = args
+        out, pull = jax.vjp(lambda w: RNN(w, tree, i), w)
+        want, plain_pull = jax.vjp(lambda w: PLAIN(w, tree, i), w)
+        assert_close(out, want, 1e-5)
+        assert_close(pull(out), plain_pull(out), 1e-4)
+
+    @pytest.mark.parametrize("jacobian", [jax.jacrev, jax.jacfwd])
+    def test_jacobians(self, jacobian):
+        tree, leaves = forest(), normal(1, 6, 2)
+        rest = {"kernel": normal(2, 4, 2), "bias": normal(3, 2)}
+
+        def of(fun):
+            return jacobian(lambda x: fun({"embed": x, **rest}, tree, 9))(leaves)
+
+        assert_close(of(RNN), of(PLAIN), 1e-4)
+
+    @pytest.mark.slow
+    def test_hessian(self, args):
+        w, tree, _ = args
+
+        def of(fun):
+            return jax.hessian(lambda b: fun({**w, "bias": b}, tree, 10))(w["bias"])
+
+        assert_close(of(value), of(plain), 1e-3)
+
+    @pytest.mark.slow
+    def test_gradient_of_a_gradient(self, args):
+        w, tree, _ = args
+
+        def of(fun):
+            def inner(b):
+                return jnp.sin(jax.grad(lambda b: fun({**w, "bias": b}, tree, 10))(b)).sum()
+
+            return jax.jit(jax.grad(inner))(w["bias"])
+
+        assert_close(of(value), of(plain), 1e-3)
+
+    @pytest.mark.slow
+    def test_check_grads_to_second_order(self):
+        w, tree = (
+            {"embed": normal(1, 6, 2), "kernel": normal(2, 4, 2), "bias": normal(3, 2)},
+            forest(),
+        )
+        run = jax.jit(lambda w: RNN(w, tree, 10))
+        check_grads(run, (w,), order=2, modes=["fwd", "rev"], atol=5e-2, rtol=5e-2)
+
+    def test_checkpoint_around_a_batch(self, args):
+        w, tree, _ = args
+        run = jax.checkpoint(lambda w: jax.vmap(RNN, (None, None, 0))(w, tree, roots()))
+        got = jax.jit(jax.grad(lambda w: (run(w) ** 2).sum()))(w)
+        want = jax.grad(lambda w: sum((PLAIN(w, tree, int(i)) ** 2).sum() for i in roots()))(w)
+        assert_close(got, want, 1e-4)
+
+    def test_scan_over_calls(self, args):
+        w, tree, _ = args
+
+        def step(total, i):
+            return total + RNN(w, tree, i), None
+
+        got = jax.jit(lambda: jax.lax.scan(step, jnp.zeros(3), roots())[0])()
+        assert_close(got, sum(PLAIN(w, tree, int(i)) for i in roots()), 1e-5)
+
+    def test_vmap_of_vmap(self, args):
+        w, tree, _ = args
+        pairs = jnp.stack([roots(), roots()[::-1]])
+        run = jax.vmap(jax.vmap(RNN, (None, None, 0)), (0, None, 0))
+        both = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), w)
+        got = run(both, tree, pairs)
+        for k in range(2):
+            lane = jax.tree.map(lambda x, k=k: x[k], both)
+            assert_close(got[k], jnp.stack([PLAIN(lane, tree, int(i)) for i in pairs[k]]), 1e-5)
+
+    def test_out_axes_and_mapped_trees(self, args):
+        w, tree, _ = args
+        trees = jax.tree.map(lambda x: jnp.stack([x, x]), tree)
+        got = jax.vmap(RNN, (None, 0, 0), out_axes=1)(w, trees, jnp.array([0, 10]))
+        assert_close(got[:, 1], PLAIN(w, tree, 10), 1e-5)
+
+
+class TestSecondCall:
+    """A second call with arguments of the same shapes traces nothing and compiles nothing."""
+
+    def test_eager_calls(self, args):
+        f = tree_rnn(JAXREC)
+        w, tree, _ = args
+        f(w, tree, 0)
+        first = f.cache_info()
+        assert first.traces == 1 and first.compilations == 1
+        f(jax.tree.map(lambda x: 2 * x, w), tree, 0)
+        assert f.cache_info() == first
+
+    def test_calls_of_another_type(self, args):
+        f = tree_rnn(JAXREC)
+        w, tree, _ = args
+        f(w, tree, jnp.int32(0))
+        f(w, tree, 0)
+        assert f.cache_info().traces == 1
+        f(jax.tree.map(lambda x: x.astype(jnp.float16), w), tree, 0)
+        assert f.cache_info().traces == 2
+
+    def test_training_steps_compile_nothing(self, args, caplog):
+        w, tree, _ = args
+        step = jax.jit(jax.grad(value))
+        step(w, tree, 0)
+        eager = jax.grad(value)
+        eager(w, tree, 0)
+        with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
+            step(w, tree, 5)
+            eager(w, tree, 0)
+        assert step._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
+        assert not [r for r in caplog.messages if "Compiling" in r or "Finished tracing" in r]
+
+    def test_forests_of_other_sizes_share_programs(self, args):
+        f = tree_rnn(JAXREC)
+        w, tree, _ = args
+        for root in (0, 9, 10):
+            f(w, tree, root)
+        assert f.cache_info().compilations <= 2
+
+
+class TestCompiledProgram:
+    """Tapes are updated in place: XLA copies none."""
+
+    rows, width = 53, 37
+
+    def hlo(self):
+        w = {"embed": normal(1, 6, self.width), "kernel": normal(2, 2 * self.width, self.width),
+             "bias": normal(3, self.width)}  # fmt: skip
+        run = jax.vmap(RNN.with_options(max_calls=self.rows), (None, None, 0))
+
+        def step(w, tree, roots):
+            return (run(w, tree, roots) ** 2).sum()
+
+        lowered = jax.jit(jax.value_and_grad(step)).lower(w, forest(), roots())
+        return lowered.compile().as_text() or ""
+
+    def test_no_tape_is_copied(self):
+        text = self.hlo()
+        tapes = set(re.findall(rf"f32\[(\d+),{self.width}\]", text))
+        large = {n for n in map(int, tapes) if n > self.rows}
+        assert large, "the program has tapes of rows of this width"
+        copies = re.findall(rf"= f32\[(\d+),{self.width}\]\S* copy\(", text)
+        assert not large.intersection(map(int, copies))
+
+
+SHARDED = """
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh, PartitionSpec as P
+    from zoo import JAXREC, PYTHON, forest, loss
+    from zoo_trees import tree_rnn, weights
+
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    assert mesh.size == 2
+    w, tree, roots = weights(), forest(), jnp.array([0, 10])
+    run = jax.vmap(tree_rnn(JAXREC), (None, None, 0))
+    sharded = jax.shard_map(
+        lambda w, i: run(w, tree, i), mesh=mesh, in_specs=(P(), P("x")), out_specs=P("x")
+    )
+    plain = tree_rnn(PYTHON)
+    np.testing.assert_allclose(
+        jax.jit(sharded)(w, roots), jnp.stack([plain(w, tree, int(i)) for i in roots]), rtol=1e-5,
+        atol=1e-6,
+    )
+    got = jax.jit(jax.grad(lambda w: (sharded(w, roots) ** 2).sum()))(w)
+    want = jax.grad(lambda w: sum((plain(w, tree, int(i)) ** 2).sum() for i in roots))(w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, want)
+    # What was traced for two devices serves one.
+    again = jax.grad(lambda w: (run(w, tree, roots) ** 2).sum())(w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), again, want)
+    print("equal")
+"""
+
+
+def test_shard_map_over_two_devices(tmp_path):
+    script = tmp_path / "sharded.py"
+    script.write_text(textwrap.dedent(SHARDED))
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={"XLA_FLAGS": flags, "PYTHONPATH": str(Path(__file__).parent), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "equal\n", done.stderr
