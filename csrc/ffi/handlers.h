@@ -16,3 +16,11 @@ extern "C" XLA_FFI_Error* jaxrec_plan(XLA_FFI_CallFrame* call_frame);
 /// since every row that is read was written, and XLA has no operation that makes an array without
 /// one.
 extern "C" XLA_FFI_Error* jaxrec_allocate(XLA_FFI_CallFrame* call_frame);
+
+/// Rows of a tape: `jaxrec_gather_rows`. Arguments: the tape [n, ...], row numbers (int32 [m]).
+/// Result: [m, ...].
+extern "C" XLA_FFI_Error* jaxrec_gather_rows(XLA_FFI_CallFrame* call_frame);
+
+/// Sums of rows of a tape: `jaxrec_sum_rows`. Arguments: the tape [n, ...] (float32 or float64),
+/// row numbers (int32), pointers into them (int32 [m + 1]). Result: [m, ...].
+extern "C" XLA_FFI_Error* jaxrec_sum_rows(XLA_FFI_CallFrame* call_frame);

@@ -173,6 +173,8 @@ nb::dict ffi_handlers() {
   nb::dict out;
   out["jaxrec_plan"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_plan));
   out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));
+  out["jaxrec_gather_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_gather_rows));
+  out["jaxrec_sum_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_sum_rows));
   return out;
 }
 

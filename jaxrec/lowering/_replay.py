@@ -19,6 +19,7 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import Bound, plain_cell, results, with_roots
+from jaxrec.lowering._rows import gather
 from jaxrec.split._program import CellSpec
 
 
@@ -33,7 +34,7 @@ def replay(bound: Bound) -> list[Any]:
 
     tapes = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
     tapes, _ = lax.scan(step, with_roots(bound, tapes), jnp.arange(bound.layout.max_waves))
-    return results(bound, tapes)
+    return results(bound, tapes, gather)
 
 
 def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
@@ -42,11 +43,11 @@ def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]]
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
         tables, index = bound.tables, spec.cell.index
         rows = wave[2] + jnp.minimum(jnp.arange(width), wave[1] - 1)
-        lanes = _wave.gather(tables.lane[index], rows)
+        lanes = gather(tables.lane[index], rows)
         outers = _wave.cell_outers(spec, bound.outers, bound.patterns, lanes)
-        exports = [_wave.gather(x, rows) for x in tables.exports[index]]
+        exports = [gather(x, rows) for x in tables.exports[index]]
         inputs = [
-            _wave.gather(tapes[c], _wave.gather(reads, rows))
+            gather(tapes[c], gather(reads, rows))
             for c, reads in zip(spec.inputs, tables.reads[index], strict=True)
         ]
         outs, _ = fun(outers, exports, inputs)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrec.lowering._rows import gather, gather_rows
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
@@ -63,11 +64,6 @@ def put(tape: Any, rows: Any, start: Any) -> Any:
     return lax.dynamic_update_slice_in_dim(tape, rows, start, 0)
 
 
-def gather(tape: Any, rows: Any) -> Any:
-    """The rows of a tape at row numbers that the scheduler has made."""
-    return tape.at[rows].get(mode="promise_in_bounds")
-
-
 def cell_outers(
     spec: CellSpec, outers: Sequence[Any], patterns: Sequence[LanePattern | None], lanes: Any
 ) -> list[Any]:
@@ -93,7 +89,7 @@ def cell_inputs(
     """Gathers the tape inputs of `width` cell rows from `start`."""
     reads = tables.reads[spec.cell.index]
     return [
-        gather(tapes[c], block(rows, start, width))
+        gather_rows(tapes[c], block(rows, start, width))
         for c, rows in zip(spec.inputs, reads, strict=True)
     ]
 

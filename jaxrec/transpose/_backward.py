@@ -23,6 +23,7 @@ from jax import lax
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._forward import Bound, operands, plain_cell
+from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -195,29 +196,6 @@ class _Replay:
             for c, ptr in zip(spec.outputs, readers, strict=True)
             if ct_tapes[c] is not None
         ]
-
-
-def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
-    """For each value, the sum of the cotangents that its readers wrote.
-
-    Args:
-        ct_tape: cotangents by read row.
-        reader_rows: read rows grouped by value.
-        pointers: `[n + 1]`, where the readers of each of `n` values begin in `reader_rows`.
-
-    Returns:
-        `[n, ...]`; zero for a value that nothing reads.
-    """
-    starts, ends = pointers[:-1], pointers[1:]
-
-    def term(k: Any) -> Any:
-        places = jnp.minimum(starts + k, reader_rows.shape[0] - 1)
-        rows = _wave.gather(ct_tape, _wave.gather(reader_rows, places))
-        mask = (starts + k < ends).reshape(starts.shape + (1,) * (rows.ndim - 1))
-        return jnp.where(mask, rows, jnp.zeros_like(rows))
-
-    most = jnp.max(ends - starts)
-    return lax.fori_loop(1, most, lambda k, total: total + term(k), term(0))
 
 
 def run_backward(

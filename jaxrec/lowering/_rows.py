@@ -1,0 +1,86 @@
+"""Reading rows of tapes: by the C++ handlers on CPU, by XLA's gather elsewhere.
+
+XLA's CPU gather computes an address for every element; copying whole rows is several times faster,
+and these reads are most of what a wave does besides arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxrec.schedule._handlers import register_handlers
+
+
+def gather(tape: Any, rows: Any) -> Any:
+    """The rows of a tape at row numbers that the scheduler has made, by XLA."""
+    return tape.at[rows].get(mode="promise_in_bounds")
+
+
+def gather_rows(tape: Any, rows: Any) -> Any:
+    """The same, by copying where that is possible. Has a forward derivative only."""
+    if not isinstance(tape.dtype, np.dtype):
+        return gather(tape, rows)
+    if jnp.issubdtype(tape.dtype, jnp.inexact):
+        return _gather_inexact(tape, rows)
+    return _gather_by_platform(tape, rows)
+
+
+def _gather_by_platform(tape: Any, rows: Any) -> Any:
+    def on_cpu(tape: Any, rows: Any) -> Any:
+        register_handlers()
+        out = jax.ShapeDtypeStruct((*rows.shape, *tape.shape[1:]), tape.dtype)
+        return jax.ffi.ffi_call("jaxrec_gather_rows", out, vmap_method="sequential")(tape, rows)
+
+    return lax.platform_dependent(tape, rows, cpu=on_cpu, default=gather)
+
+
+_gather_inexact = jax.custom_jvp(_gather_by_platform)
+
+
+@_gather_inexact.defjvp
+def _gather_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    (tape, rows), (tangent, _) = primals, tangents
+    return _gather_inexact(tape, rows), _gather_inexact(tangent, rows)
+
+
+def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
+    """For each value, the sum of the cotangents that its readers wrote.
+
+    Args:
+        ct_tape: cotangents by read row.
+        reader_rows: read rows grouped by value.
+        pointers: `[n + 1]`, where the readers of each of `n` values begin in `reader_rows`.
+
+    Returns:
+        `[n, ...]`; zero for a value that nothing reads.
+    """
+    if ct_tape.dtype not in (jnp.float32, jnp.float64):
+        return _sum_by_gather(ct_tape, reader_rows, pointers)
+
+    def on_cpu(*operands: Any) -> Any:
+        register_handlers()
+        shape = (pointers.shape[0] - 1, *ct_tape.shape[1:])
+        out = jax.ShapeDtypeStruct(shape, ct_tape.dtype)
+        return jax.ffi.ffi_call("jaxrec_sum_rows", out, vmap_method="sequential")(*operands)
+
+    operands = (ct_tape, reader_rows, pointers)
+    return lax.platform_dependent(*operands, cpu=on_cpu, default=_sum_by_gather)
+
+
+def _sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
+    """One gather for the first readers, one for the second, and so on."""
+    starts, ends = pointers[:-1], pointers[1:]
+
+    def term(k: Any) -> Any:
+        places = jnp.minimum(starts + k, reader_rows.shape[0] - 1)
+        rows = gather(ct_tape, gather(reader_rows, places))
+        mask = (starts + k < ends).reshape(starts.shape + (1,) * (rows.ndim - 1))
+        return jnp.where(mask, rows, jnp.zeros_like(rows))
+
+    most = jnp.max(ends - starts)
+    return lax.fori_loop(1, most, lambda k, total: total + term(k), term(0))
