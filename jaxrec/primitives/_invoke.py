@@ -251,15 +251,23 @@ def _flat_axes(in_axes: Any, args: tuple[Any, ...], name: str) -> list[int | Non
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class _Axis:
+    """A mapped axis as a leaf, so that the None of an axis is not a None of the argument."""
+
+    number: int | None
+
+
 def _leaves_of(axes: Any, arg: Any) -> list[int | None]:
     """Broadcasts a prefix pytree of axes to the leaves of an argument."""
+    wrapped = jax.tree.map(_Axis, axes, is_leaf=lambda axis: axis is None)
     try:
-        full = jax.tree.broadcast(axes, arg, is_leaf=lambda a: a is None)
+        full = jax.tree.broadcast(wrapped, arg)
     except ValueError as error:
         raise SignatureError(
             f"in_axes {axes!r} does not fit its argument, of which it must be a prefix: {error}"
         ) from None
-    return jax.tree.leaves(full, is_leaf=lambda a: a is None)
+    return [axis.number for axis in jax.tree.leaves(full)]
 
 
 def _without_axis(aval: Any, axis: int | None, name: str) -> Any:

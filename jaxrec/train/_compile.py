@@ -12,7 +12,7 @@ COMPILER_OPTIONS: Final[dict[str, bool | int | str] | None] = None
 
 
 def compiled(fun: Callable[..., Any], executor: str, donate: tuple[int, ...] = ()) -> Any:
-    """``fun`` as one compiled program, or as it is where the host launches the calls.
+    """``fun`` as one compiled program, or as it is for an interpreter.
 
     Args:
         fun: A pure function of pytrees.

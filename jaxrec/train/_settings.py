@@ -12,7 +12,7 @@ from jaxrec.train._errors import TrainError
 
 MODELS: Final = ("treelstm", "treernn", "rntn")
 OPTIMIZERS: Final = ("adagrad", "adam", "sgd", "rmsprop")
-EXECUTORS: Final = ("graph", "host", "reference")
+EXECUTORS: Final = ("graph", "reference")
 
 # A resumed run may differ in these: they change how long or where it runs, not what it computes.
 # The data themselves are compared, not their place; word vectors come from the checkpoint.
