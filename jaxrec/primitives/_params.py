@@ -17,6 +17,7 @@ from jaxrec.lowering._cell import evaluate
 from jaxrec.lowering._forward import Bound
 from jaxrec.schedule._layout import Layout, Tables, bucket, make_layout
 from jaxrec.schedule._plan import LanePattern, PlanInputs, plan_on_host
+from jaxrec.split._bound import most_calls
 from jaxrec.split._program import Program
 
 
@@ -166,7 +167,7 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
     """
     if params.max_calls is not None:
         return params
-    derived = derived_bound(params, operands)
+    derived = derived_bound(params)
     # The report of `collect` has this size: it must not depend on the values of the arguments.
     fixed = derived if params.declared is None and params.collect else params.declared
     params = dataclasses.replace(params, max_calls=fixed)
@@ -208,22 +209,18 @@ def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = No
     return plan_on_host(params.program, layout, inputs, limit)
 
 
-def derived_bound(params: Params, operands: Sequence[Any]) -> int | None:
-    """A bound on calls that are indexed by nodes: a call a node and function."""
+def derived_bound(params: Params) -> int | None:
+    """A bound on calls that are indexed by nodes, or None."""
     program = params.program
-    if not program.node_arrays:
-        return None
-    sizes = []
-    for value in program.node_arrays:
-        lanes = 1
-        if value in program.outers:
-            pattern = params.patterns[program.outers.index(value)]
-            lanes = 1 if pattern is None else pattern[1]
-        else:
-            lanes = max([p[1] for p in params.patterns if p is not None], default=1)
-        sizes.append(value.aval.shape[0] * lanes)
-    del operands
-    return max(sizes) * len(program.graph.functions)
+    patterns = dict(zip(program.outers, params.patterns, strict=True))
+    widest = max([p[1] for p in params.patterns if p is not None], default=1)
+
+    def size_of(array: Value) -> int:
+        pattern = patterns.get(array)
+        copies = pattern[1] if pattern is not None else 1
+        return array.aval.shape[0] * (copies if array in patterns else widest)
+
+    return most_calls(program.visits, params.lanes, size_of)
 
 
 def combine_patterns(

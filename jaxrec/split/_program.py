@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec.graph._check import check_graph
-from jaxrec.graph._ir import Atom, Call, Function, Graph, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import Atom, Call, Graph, Region, Switch, Value
 from jaxrec.split._binding import Binding, bind, needed_control
+from jaxrec.split._bound import Visits, visits_of
 from jaxrec.split._bundles import Bundles, row_type
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
@@ -69,7 +70,7 @@ class Program:
         writes: for each tape class, an upper bound on the rows that one call writes.
         reads: likewise for rows read.
         fires: an upper bound on the cells that one call fires.
-        node_arrays: control arrays that calls are indexed by.
+        visits: for each function, the arrays whose elements its calls stand for.
         row_flops: arithmetic of one call of the most expensive cell.
         cache: what later stages have made from this program, so that it is made once.
     """
@@ -90,7 +91,7 @@ class Program:
     writes: tuple[int, ...]
     reads: tuple[int, ...]
     fires: int
-    node_arrays: tuple[Value, ...]
+    visits: tuple[Visits, ...]
     row_flops: float
     cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -178,7 +179,10 @@ def _assemble(
         writes=_bound(graph, cells, specs, count, lambda s: s.outputs),
         reads=_bound(graph, cells, specs, count, lambda s: s.inputs),
         fires=sum(_bound(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
-        node_arrays=_node_arrays(graph, binding, codes),
+        visits=tuple(
+            visits_of(graph, f, binding, code.control_params)
+            for f, code in zip(graph.functions, codes, strict=True)
+        ),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
     )
 
@@ -294,28 +298,3 @@ def _largest(options: Sequence[collections.Counter[int]], total: bool) -> collec
     for used in options:
         merged |= used
     return merged
-
-
-def _node_arrays(graph: Graph, binding: Binding, codes: Sequence[Code]) -> tuple[Value, ...]:
-    """Outer arrays indexed by a control argument; empty if some recursion is not so indexed."""
-    found: list[Value] = []
-    for function, code in zip(graph.functions, codes, strict=True):
-        indexed = list(_indexed_arrays(function, binding, set(code.control_params)))
-        if not indexed and any(isinstance(op, Call) for op in walk(function.body)):
-            return ()
-        found += indexed
-    return tuple(dict.fromkeys(found))
-
-
-def _indexed_arrays(function: Function, binding: Binding, control: set[Value]) -> Iterator[Value]:
-    from_params = set(control)
-    for op in walk(function.body):
-        if not isinstance(op, Prim):
-            continue
-        if op.name in {"select_n", "add", "lt", "convert_element_type", "max", "clamp"}:
-            if from_params.intersection(a for a in op.inputs if isinstance(a, Value)):
-                from_params.update(op.outputs)
-        elif op.name == "dynamic_slice" and len(op.inputs) > 1:
-            array, start = op.inputs[0], op.inputs[1]
-            if binding.is_array(array) and start in from_params and isinstance(array, Value):
-                yield binding.outer_of.get(array, array)

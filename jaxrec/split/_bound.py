@@ -1,0 +1,125 @@
+"""How many calls a recursion over the nodes of an array can make.
+
+Under `jit` the tapes have a fixed size, so the number of calls must be bounded before the indices
+are known. A function that reads an array at an index among its arguments is taken to visit the
+elements of that array, its *nodes*, once each, as in a tree:
+
+* if it reads them in every call, each call is a node: at most N calls;
+* if it reads them only in some branches, other calls stand for "no node" (an index of -1): then its
+  calls are those that its callers make, and each caller makes them from at most N nodes.
+
+The bound is a guess about the shape of the data, which the scheduler checks: calls that exceed it
+are an error, never a wrong result.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+from jaxrec.graph._ir import Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.split._binding import Binding
+
+_INDEX_OPS = {"select_n", "add", "lt", "convert_element_type", "max", "clamp"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Visits:
+    """What a function reads and calls.
+
+    Attributes:
+        arrays: the arrays that it indexes by its arguments.
+        always: whether every call reads one of them.
+        calls: for each function, the most call sites of it that one frame passes.
+    """
+
+    arrays: tuple[Value, ...]
+    always: bool
+    calls: tuple[int, ...]
+
+
+def visits_of(
+    graph: Graph, function: Function, binding: Binding, control: Sequence[Value]
+) -> Visits:
+    """Analyses one function; `control` are its arguments in the control plane."""
+    everywhere = list(_indexed(walk(function.body), binding, set(control)))
+    always = list(_indexed(function.body.ops, binding, set(control)))
+    most = _most_calls(function.body)
+    return Visits(
+        tuple(dict.fromkeys(everywhere)),
+        bool(always),
+        tuple(most[k] for k in range(len(graph.functions))),
+    )
+
+
+def most_calls(visits: Sequence[Visits], lanes: int, size_of: Callable[[Value], int]) -> int | None:
+    """A bound on the calls of an invocation, all functions together; None if there is none.
+
+    Args:
+        visits: of each function; the first is the entry.
+        lanes: number of roots.
+        size_of: the number of elements of a node array, those of all lanes together.
+    """
+    if not any(v.arrays for v in visits):
+        return None
+    bounds = [_frames(visits, k, lanes, size_of, ()) for k in range(len(visits))]
+    known = [bound for bound in bounds if bound is not None]
+    return sum(known) if len(known) == len(bounds) else None
+
+
+def _frames(
+    visits: Sequence[Visits],
+    index: int,
+    lanes: int,
+    size_of: Callable[[Value], int],
+    above: tuple[int, ...],
+) -> int | None:
+    """A bound on the calls of one function; None in a cycle of functions without nodes."""
+    mine = visits[index]
+    if mine.always:
+        return max(map(size_of, mine.arrays))
+    if index in above:
+        return None
+    total = lanes if index == 0 else 0
+    for k, caller in enumerate(visits):
+        if caller.calls[index]:
+            nodes = (
+                max(map(size_of, caller.arrays))
+                if caller.arrays
+                else _frames(visits, k, lanes, size_of, (*above, index))
+            )
+            if nodes is None:
+                return None
+            total += caller.calls[index] * nodes
+    return total
+
+
+def _most_calls(region: Region) -> collections.Counter[int]:
+    """The most calls of each function on any path through a region."""
+    total: collections.Counter[int] = collections.Counter()
+    for op in region.ops:
+        if isinstance(op, Call):
+            total[op.callee] += 1
+        elif isinstance(op, Switch):
+            most: collections.Counter[int] = collections.Counter()
+            for inner in op.regions:
+                most |= _most_calls(inner)
+            total += most
+    return total
+
+
+def _indexed(
+    ops: Iterator[Op] | Sequence[Op], binding: Binding, found: set[Value]
+) -> Iterator[Value]:
+    """The outer arrays that operations read at an index that follows from the values `found`."""
+    for op in ops:
+        if not isinstance(op, Prim):
+            continue
+        if op.name in _INDEX_OPS:
+            if found.intersection(a for a in op.inputs if isinstance(a, Value)):
+                found.update(op.outputs)
+        elif op.name == "dynamic_slice" and len(op.inputs) > 1:
+            array, start = op.inputs[0], op.inputs[1]
+            if binding.is_array(array) and start in found and isinstance(array, Value):
+                yield binding.outer_of.get(array, array)
