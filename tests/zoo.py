@@ -56,15 +56,17 @@ class Program:
         argnums: arguments with derivatives; empty if the results have none.
         rtol: tolerance of values; gradients get ten times as much.
         x64: whether it runs with 64-bit types.
+        forward: whether it has forward derivatives; JAX has none of a `custom_vjp`.
     """
 
     name: str
-    build: Callable[[Language], Callable[..., Any]]
+    build: Callable[[Language], Any]
     make_args: Callable[[], tuple[Any, ...]]
     make_mapped: Callable[[], Mapping[int, Any]]
     argnums: tuple[int, ...]
     rtol: float
     x64: bool
+    forward: bool
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -109,13 +111,14 @@ def program(
     argnums: tuple[int, ...] = (0,),
     rtol: float = 1e-5,
     x64: bool = False,
+    forward: bool = True,
 ) -> Callable[[Any], Any]:
     """Registers a function `Language -> recursive function` as a program of the zoo."""
 
     def register(build: Any) -> Any:
         name = build.__name__
         assert name not in PROGRAMS
-        PROGRAMS[name] = Program(name, build, args, mapped, argnums, rtol, x64)
+        PROGRAMS[name] = Program(name, build, args, mapped, argnums, rtol, x64, forward)
         return build
 
     return register

@@ -188,7 +188,7 @@ def clipped(x: Any) -> Any:
 clipped.defvjp(lambda x: (x * 1.0, x), lambda x, g: (jnp.clip(g, -0.5, 0.5) * jnp.cos(x),))
 
 
-@program(lambda: (normal(76, H, H), forest(), 0), on_roots)
+@program(lambda: (normal(76, H, H), forest(), 0), on_roots, forward=False)
 def custom_backward(lang: Language) -> Any:
     return fold(lang, lambda w, t: clipped(w[t % H]), lambda w, a, b: clipped(w @ a) + b)
 

@@ -14,7 +14,7 @@ from zoo import JAXREC, PROGRAMS, PYTHON, Program, loss
 
 def stacked(items: list[Any]) -> Any:
     """The leaves of several pytrees, stacked."""
-    return jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *items)
+    return jax.tree.map(lambda *x: np.asarray(jnp.stack([jnp.asarray(a) for a in x])), *items)
 
 
 def loss_of(example: Program, language: Any) -> Callable[..., Any]:

@@ -1,0 +1,197 @@
+"""Every call of a recursion: `jaxrec.collect`."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from zoo import JAXREC, PYTHON, assert_close, forest, normal, roots
+from zoo_control import even_and_odd
+from zoo_trees import several_results, top_down, tree_rnn, weights
+
+import jaxrec as jr
+
+RNN, PLAIN = tree_rnn(JAXREC), tree_rnn(PYTHON)
+AXES = (None, None, 0)
+executors = pytest.mark.parametrize("executor", ["graph", "reference"])
+
+
+def below(tree, node):
+    """The nodes below a node in depth-first order, itself first."""
+    left, right = int(tree.left[node]), int(tree.right[node])
+    return [node] + (below(tree, left) + below(tree, right) if left >= 0 else [])
+
+
+def valid_rows(calls, leaf):
+    return np.asarray(leaf)[np.asarray(calls.valid)]
+
+
+@executors
+def test_calls_come_in_depth_first_order(executor):
+    w, tree = weights(), forest()
+    with jr.executor(executor):
+        result, calls = jr.collect(RNN)(w, tree, 0)
+    assert_close(result, PLAIN(w, tree, 0), 1e-5)
+    assert valid_rows(calls, calls.args[2]).tolist() == below(tree, 0)
+    want = jnp.stack([PLAIN(w, tree, i) for i in below(tree, 0)])
+    assert_close(valid_rows(calls, calls.results), want, 1e-5)
+
+
+@executors
+def test_lanes_of_a_batch(executor):
+    w, tree = weights(), forest()
+    with jr.executor(executor):
+        result, calls = jr.collect(RNN, AXES)(w, tree, roots())
+    assert_close(result, jnp.stack([PLAIN(w, tree, int(i)) for i in roots()]), 1e-5)
+    nodes = [below(tree, int(i)) for i in roots()]
+    assert valid_rows(calls, calls.args[2]).tolist() == list(chain(*nodes))
+    lanes = [lane for lane, made in enumerate(nodes) for _ in made]
+    assert valid_rows(calls, calls.lane).tolist() == lanes
+
+
+def test_args_are_none_unless_a_call_has_its_own():
+    _, calls = jr.collect(RNN)(weights(), forest(), 0)
+    assert calls.args[0] == {"embed": None, "kernel": None, "bias": None}
+    assert calls.args[1] == forest()._replace(left=None, right=None, token=None)
+
+
+def test_rows_that_are_not_calls_are_zero():
+    tree = forest()
+    _, calls = jr.collect(RNN)(weights(), tree, 9)
+    assert calls.results.shape == (tree.left.size, 3)
+    assert int(calls.valid.sum()) == 1
+    assert not calls.results[1:].any() and not calls.valid[1:].any()
+
+
+def test_results_of_several_kinds():
+    embed, tree = normal(16, 6), forest()
+    _, calls = jr.collect(several_results(JAXREC))(embed, tree, 0)
+    plain = several_results(PYTHON)
+    want = [plain(embed, tree, i) for i in below(tree, 0)]
+    got = jax.tree.map(lambda x: valid_rows(calls, x), calls.results)
+    assert_close(got, jax.tree.map(lambda *x: np.stack([np.asarray(a) for a in x]), *want), 1e-5)
+
+
+def test_only_calls_of_the_function_itself_are_reported():
+    f = even_and_odd(JAXREC)
+    _, calls = jr.collect(f)(normal(33, 3, 3), 5, normal(34, 3))
+    assert calls.args[0] is None and calls.args[2] is None
+    assert valid_rows(calls, calls.args[1]).tolist() == [5, 3, 1]
+
+
+def every_node(collected, tree):
+    """A loss on every node, whose size makes every node count differently."""
+
+    def loss(w):
+        _, calls = collected(w, tree)
+        weight = jnp.where(calls.valid, 1.0 + calls.args[2], 0.0)
+        return (weight[:, None] * jnp.sin(calls.results)).sum()
+
+    return loss
+
+
+def every_node_plainly(tree, nodes):
+    return lambda w: sum((1.0 + i) * jnp.sin(PLAIN(w, tree, i)).sum() for i in nodes)
+
+
+@executors
+@pytest.mark.parametrize("compile_it", [False, True], ids=["eager", "jit"])
+def test_gradient_of_a_loss_on_every_node(executor, compile_it):
+    w, tree = weights(), forest()
+    nodes = [i for root in roots() for i in below(tree, int(root))]
+    loss = every_node(lambda w, tree: jr.collect(RNN, AXES)(w, tree, roots()), tree)
+    with jr.executor(executor):
+        got = (jax.jit(jax.grad(loss)) if compile_it else jax.grad(loss))(w)
+    assert_close(got, jax.grad(every_node_plainly(tree, nodes))(w), 1e-4)
+
+
+def test_gradient_for_data_carried_down():
+    w, tree, h = normal(10, 3, 3), forest(), normal(11, 3)
+
+    def total(w, h):
+        _, calls = jr.collect(top_down(JAXREC))(w, tree, 0, h)
+        return (jnp.where(calls.valid[:, None], calls.results, 0.0) ** 2).sum()
+
+    def plain(w, h, i=0):
+        below = jnp.tanh(w @ h)
+        mine = (top_down(PYTHON)(w, tree, i, h) ** 2).sum()
+        if tree.left[i] < 0:
+            return mine
+        left = plain(w, below, int(tree.left[i]))
+        return mine + left + plain(w, below + h, int(tree.right[i]))
+
+    assert_close(jax.grad(total, (0, 1))(w, h), jax.grad(plain, (0, 1))(w, h), 1e-4)
+
+
+def test_forward_derivative():
+    w, tree = weights(), forest()
+    loss = every_node(lambda w, tree: jr.collect(RNN)(w, tree, 0), tree)
+    plain = every_node_plainly(tree, below(tree, 0))
+    assert_close(jax.jvp(loss, (w,), (w,)), jax.jvp(plain, (w,), (w,)), 1e-4)
+
+
+class TestVmap:
+    def test_every_example_gets_its_own_calls(self):
+        w, tree = weights(), forest()
+        run = jax.vmap(jr.collect(RNN), AXES)
+        result, calls = run(w, tree, roots())
+        assert_close(result, jnp.stack([PLAIN(w, tree, int(i)) for i in roots()]), 1e-5)
+        for k, root in enumerate(roots()):
+            one = jax.tree.map(lambda x, k=k: x[k], calls)
+            nodes = below(tree, int(root))
+            assert valid_rows(one, one.args[2]).tolist() == nodes
+            assert not one.lane.any()
+            want = jnp.stack([PLAIN(w, tree, i) for i in nodes])
+            assert_close(valid_rows(one, one.results), want, 1e-5)
+
+    def test_gradient_for_each_example(self):
+        w, tree = weights(), forest()
+
+        def loss(w, root):
+            _, calls = jr.collect(RNN)(w, tree, root)
+            weight = jnp.where(calls.valid, 1.0 + calls.args[2], 0.0)
+            return (weight[:, None] * jnp.sin(calls.results)).sum()
+
+        got = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(w, roots())
+        for k, root in enumerate(roots()):
+            plain = every_node_plainly(tree, below(tree, int(root)))
+            one = jax.tree.map(lambda x, k=k: x[k], got)
+            assert_close(one, jax.grad(plain)(w), 1e-4)
+
+    def test_lanes_inside_examples(self):
+        w, tree = weights(), forest()
+        both = jnp.array([[int(tree.left[0]), int(tree.right[0])], [9, 10]])
+        run = jax.vmap(jr.collect(RNN, AXES), AXES)
+        result, calls = run(w, tree, both)
+        assert result.shape == (2, 2, 3)
+        for k in range(2):
+            one = jax.tree.map(lambda x, k=k: x[k], calls)
+            nodes = [below(tree, int(i)) for i in both[k]]
+            assert valid_rows(one, one.args[2]).tolist() == list(chain(*nodes))
+            lanes = [lane for lane, made in enumerate(nodes) for _ in made]
+            assert valid_rows(one, one.lane).tolist() == lanes
+
+    def test_weights_of_each_lane(self):
+        w, tree = weights(), forest()
+        each = jax.tree.map(lambda x: jnp.stack([x, 2 * x, -x]), w)
+        result, calls = jr.collect(RNN, (0, None, 0))(each, tree, roots())
+        for k, root in enumerate(roots()):
+            lane = jax.tree.map(lambda x, k=k: x[k], each)
+            assert_close(result[k], PLAIN(lane, tree, int(root)), 1e-5)
+            mine = np.asarray(calls.valid & (calls.lane == k))
+            want = jnp.stack([PLAIN(lane, tree, i) for i in below(tree, int(root))])
+            assert_close(np.asarray(calls.results)[mine], want, 1e-5)
+
+
+def test_axes_of_nested_arguments():
+    @jr.rec_fn
+    def f(pair, n):
+        (x, y), _ = pair
+        return jr.cond(n == 0, lambda: x + y, lambda: f(pair, n - 1))
+
+    pair = ((jnp.arange(3.0), jnp.float32(1)), None)
+    result, _ = jr.collect(f, (((0, None), None), None))(pair, 1)
+    assert result.tolist() == [1.0, 2.0, 3.0]

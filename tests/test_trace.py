@@ -1,0 +1,205 @@
+"""Tracing: what is traced, with which types, and how often."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxrec as jr
+from jaxrec.trace._signature import Signature, accepts, common, differences, show, traced_aval
+
+
+def signature(*values):
+    leaves, tree = jax.tree.flatten(values)
+    return Signature(tree, tuple(map(traced_aval, leaves)))
+
+
+class TestSignatures:
+    def test_show(self):
+        assert show(traced_aval(jnp.ones((2, 3), jnp.int16))) == "int16[2,3]"
+
+    def test_differences_lists_all(self):
+        lines = differences(signature(jnp.ones(2), 1), signature(jnp.ones(3), 1.0), ["a", "b"])
+        assert lines == [
+            "a is float32[3], expected float32[2]",
+            "b is float32[], expected int32[]",
+        ]
+
+    def test_numbers_give_way_to_arrays(self):
+        half = jnp.ones((), jnp.float16)
+        assert common(signature(1), signature(half)) == signature(half)
+        assert common(signature(half), signature(2.0)) == signature(half)
+        assert common(signature(1), signature(1.5)) == signature(1.5)
+
+    def test_arrays_do_not_give_way(self):
+        assert common(signature(jnp.int32(1)), signature(jnp.float32(1))) is None
+        assert common(signature(jnp.int32(1)), signature(1.5)) is None
+        assert common(signature(1), signature(jnp.ones(1))) is None
+        assert common(signature(1), signature(1, 2)) is None
+
+    def test_accepts(self):
+        assert accepts(signature(jnp.float32(1)), signature(1))
+        assert not accepts(signature(jnp.int32(1)), signature(1.0))
+
+
+def count_runs():
+    """A recursion, and how often its body has run."""
+    runs = []
+
+    @jr.rec_fn
+    def power(x, n):
+        runs.append(x)
+        return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+    return power, runs
+
+
+class TestTracing:
+    def test_body_runs_once_a_signature_however_deep(self):
+        power, runs = count_runs()
+        power(2.0, 100)
+        first = len(runs)
+        assert first <= 3  # to find the types, and to trace with them
+        power(3.0, 5000)
+        assert len(runs) == first
+        power(jnp.ones(2), 3)
+        assert len(runs) > first
+
+    def test_same_signature_under_transformations(self):
+        power, runs = count_runs()
+        power(jnp.float32(2), 3)
+        first = len(runs)
+        jax.grad(power)(jnp.float32(2), 3)
+        jax.vmap(power, (0, None))(jnp.ones(4), 3)
+        jax.jit(power.with_options(max_calls=9))(jnp.float32(2), 3)
+        assert len(runs) == first
+
+    def test_types_are_inferred_through_mutual_recursion(self):
+        @jr.rec_fn
+        def first(x, n):
+            return second(x, n)
+
+        @jr.rec_fn
+        def second(x, n):
+            return jr.cond(n == 0, lambda: (x, n), lambda: first(x * 2, n - 1))
+
+        value, rest = first(jnp.float32(1), 3)
+        assert float(value) == 8 and int(rest) == 0
+
+    def test_types_are_inferred_from_any_branch(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.switch(n, [lambda: f(x, n + 2), lambda: f(x, n + 1), lambda: x + n])
+
+        assert float(f(0.5, 0)) == 2.5
+
+    def test_types_are_inferred_through_nested_choices(self):
+        @jr.rec_fn
+        def f(x, n):
+            def inner():
+                return jr.cond(n > 3, lambda: f(x, n - 1), lambda: x)
+
+            return jr.cond(n > 1, lambda: f(x, n - 2), inner) * 2
+
+        assert float(f(1.0, 5)) == 8.0
+
+    def test_declared_type_may_depend_on_the_arguments(self):
+        @jr.rec_fn(out=lambda x, n: jax.ShapeDtypeStruct(x.shape, x.dtype))
+        def f(x, n):
+            return jax.lax.cond(n == 0, lambda: x, lambda: f(x + 1, n - 1))
+
+        assert f(jnp.zeros(2), 3).tolist() == [3, 3]
+        assert f(jnp.zeros((), jnp.int32), 4).dtype == jnp.int32
+
+    def test_number_argument_takes_the_type_of_the_recursion(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: f(x * 0.5, n - 1))
+
+        assert float(f(2, 1)) == 1.0
+        assert f(2, 0).dtype == jnp.float32
+        with jax.enable_x64(True):
+            indices = jnp.array([1, 2, -1], jnp.int32)
+
+            @jr.rec_fn
+            def walk(i):
+                return jr.cond(indices[i] < 0, lambda: i, lambda: walk(indices[i]))
+
+            assert walk(0).dtype == jnp.int32
+
+    def test_none_and_empty_pytrees(self):
+        @jr.rec_fn
+        def f(x, n, extra):
+            return jr.cond(n == 0, lambda: (x, None), lambda: f(x + 1, n - 1, extra))
+
+        assert jax.tree.map(float, f(1.0, 2, {"nothing": None})) == (3.0, None)
+
+    def test_outside_a_body_choices_are_those_of_jax(self):
+        assert float(jr.cond(True, lambda x: x + 1, lambda x: x, 1.0)) == 2.0
+        assert float(jr.switch(1, [lambda x: x, lambda x: x * 3], 2.0)) == 6.0
+        assert jax.jit(lambda p: jr.cond(p, lambda: 1, lambda: 2))(False) == 2
+
+
+class TestFunctions:
+    def test_name_and_documentation_are_kept(self):
+        @jr.rec_fn
+        def named(x):
+            """What it does."""
+            return x
+
+        assert named.__name__ == "named" and named.__doc__ == "What it does."
+        assert repr(named) == "<rec_fn named>"
+
+    def test_function_without_recursion(self):
+        assert float(jax.grad(jr.rec_fn(lambda x: jnp.sin(x) * 2))(0.0)) == 2.0
+
+    def test_each_static_value_is_its_own_program(self):
+        @jr.rec_fn(static_argnames="step")
+        def count(n, step):
+            return jr.cond(n <= 0, lambda: 0, lambda: 1 + count(n - step, step))
+
+        assert [int(count(12, k)) for k in (1, 2, 3)] == [12, 6, 4]
+        assert count.cache_info().traces == 3
+        count(9, step=3)
+        assert count.cache_info().traces == 3
+
+    def test_static_value_may_change_within_a_recursion(self):
+        @jr.rec_fn(static_argnums=1, max_calls=9)
+        def f(x, depth):
+            return x if depth == 0 else f(x * 2, depth - 1) + 1
+
+        assert float(f(1.0, 3)) == 11.0
+
+    def test_each_object_has_its_own_method(self):
+        class Scale:
+            def __init__(self, factor):
+                self.factor = factor
+
+            @jr.rec_fn
+            def run(self, x, n):
+                return jr.cond(n == 0, lambda: x, lambda: self.factor * self.run(x, n - 1))
+
+        twice, thrice = Scale(2.0), Scale(3.0)
+        assert [float(s.run(1.0, 3)) for s in (twice, thrice)] == [8.0, 27.0]
+
+    @pytest.mark.parametrize("transform", [jax.jit, lambda f: f], ids=["jit", "eager"])
+    def test_closure_over_a_tracer_is_not_kept(self, transform):
+        def run(y):
+            @jr.rec_fn(max_calls=9)
+            def f(n):
+                return jr.cond(n == 0, lambda: y, lambda: y * f(n - 1))
+
+            return f(2)
+
+        run = transform(jax.value_and_grad(run))
+        assert jax.tree.map(float, run(2.0)) == (8.0, 12.0)
+        assert jax.tree.map(float, run(3.0)) == (27.0, 27.0)
+
+    def test_options_do_not_change_the_original(self):
+        power, _ = count_runs()
+        bounded = power.with_options(max_calls=4)
+        assert float(bounded(2.0, 3)) == 8.0
+        with pytest.raises(jr.CapacityError, match="made 6 calls in one invocation"):
+            bounded(2.0, 5)
+        assert float(power(2.0, 5)) == 32.0
