@@ -82,7 +82,7 @@ class Batch:
             return x
         if self._repeats[k] > 1:
             x = jnp.tile(x, (1, self._repeats[k], *(1,) * (x.ndim - 2)))
-        return x.reshape(-1, *x.shape[2:])
+        return jax.lax.collapse(x, 0, 2)
 
     def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
         """Takes a cotangent of operand `k` apart by example; `lanes` as before batching."""
@@ -132,7 +132,7 @@ class Batch:
         """Lays out cotangents of the differentiable part of an outcome."""
         fronted = [_at_front(x, d, self.size) for x, d in zip(values, dims, strict=True)]
         count = len(fronted) // 2 if reports else len(fronted)
-        laid = [x.reshape(-1, *x.shape[2:]) for x in fronted[:count]]
+        laid = [jax.lax.collapse(x, 0, 2) for x in fronted[:count]]
         if reports:
             groups = _Groups(self, *reports)
             laid += [groups.join(x) for x in fronted[count:]]
