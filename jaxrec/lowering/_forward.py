@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
-from jaxrec.lowering._rows import gather_rows
+from jaxrec.lowering._rows import gather, gather_rows
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -121,6 +121,24 @@ def operands(
         _wave.cell_exports(spec, tables, start, width),
         _wave.cell_inputs(spec, tables, tapes, start, width),
     )
+
+
+def operands_at(
+    bound: Bound,
+    spec: CellSpec,
+    tapes: Sequence[Any],
+    rows: Any,
+    read: Callable[[Any, Any], Any],
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """The same for any rows of a cell; `read` gathers from a tape."""
+    tables, index = bound.tables, spec.cell.index
+    lanes = gather(tables.lane[index], rows)
+    exports = [gather(x, rows) for x in tables.exports[index]]
+    inputs = [
+        read(tapes[c], gather(reads, rows))
+        for c, reads in zip(spec.inputs, tables.reads[index], strict=True)
+    ]
+    return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
 
 
 def results(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import Bound, plain_cell, results, with_roots
+from jaxrec.lowering._forward import Bound, operands_at, plain_cell, results, with_roots
 from jaxrec.lowering._rows import gather
 from jaxrec.split._program import CellSpec
 
@@ -41,16 +41,8 @@ def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]]
     fun = plain_cell(bound, spec, width)
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
-        tables, index = bound.tables, spec.cell.index
         rows = wave[2] + jnp.minimum(jnp.arange(width), wave[1] - 1)
-        lanes = gather(tables.lane[index], rows)
-        outers = _wave.cell_outers(spec, bound.outers, bound.patterns, lanes)
-        exports = [gather(x, rows) for x in tables.exports[index]]
-        inputs = [
-            gather(tapes[c], gather(reads, rows))
-            for c, reads in zip(spec.inputs, tables.reads[index], strict=True)
-        ]
-        outs, _ = fun(outers, exports, inputs)
+        outs, _ = fun(*operands_at(bound, spec, tapes, rows, gather))
         tapes = list(tapes)
         for k, (c, made) in enumerate(zip(spec.outputs, outs, strict=True)):
             tapes[c] = _wave.put(tapes[c], made, wave[3 + k])

@@ -42,6 +42,7 @@ from jaxrec.transpose._backward import (
     residual_cell,
     residual_tapes,
     run_backward,
+    settle_residuals,
 )
 
 rec_p = Primitive("rec")
@@ -204,7 +205,7 @@ def _run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     tables = plan_in_program(params.program, backward.layout, plan_inputs(params, operands))
     at = bound(params, backward.layout, tables, operands)
     tapes, kept = run_forward(at, residual_cell(backward), residual_tapes(backward))
-    flat = [x for tape in kept for x in tape]
+    flat = [x for tape in settle_residuals(at, kept) for x in tape]
     return [*outcome(at, results(at, tapes)), *flat_tables(tables), *tapes, *flat]
 
 

@@ -23,6 +23,9 @@ _WIDEST, _NARROWEST = 128, 4
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
 
+_STEP_ROWS = 1024
+"""The most rows of such a step."""
+
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
@@ -62,6 +65,17 @@ class Layout:
         """Free rows on either side of a row space."""
         return self.widths[-1]
 
+    @property
+    def step_rows(self) -> int:
+        """Rows of a step of the contraction that makes the cotangents of outer values.
+
+        Few steps, since each adds to whole weights, and little padding in the last. A cell of a
+        recursion with a base case and one recursive branch fires for about half the calls.
+        """
+        expected = max(self.max_calls // 2, 8)
+        steps = math.ceil(expected / _STEP_ROWS)
+        return 8 * math.ceil(expected / steps / 8)
+
 
 def choose_widths(lanes: int, max_calls: int) -> tuple[int, ...]:
     """Batch sizes for an invocation: about the number of roots, a quarter and four times it.
@@ -99,7 +113,7 @@ def make_layout(
         taken = sum(n * spec.inputs.count(c) for n, spec in zip(fires, program.cells, strict=True))
         values[c] += min(made, max_calls * program.writes[c]) + pad
         reads[c] += min(taken, max_calls * program.reads[c]) + pad
-    return Layout(
+    layout = Layout(
         lanes=lanes,
         max_calls=max_calls,
         widths=widths,
@@ -111,6 +125,13 @@ def make_layout(
         read_rows=tuple(reads),
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
     )
+    return _with_step_rows(layout) if readers else layout
+
+
+def _with_step_rows(layout: Layout) -> Layout:
+    """The same sizes with room for a whole step behind the last row of a cell."""
+    more = max(layout.step_rows - layout.pad, 0)
+    return dataclasses.replace(layout, cell_rows=tuple(n + more for n in layout.cell_rows))
 
 
 def bucket(count: int) -> int:

@@ -22,15 +22,12 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
-from jaxrec.lowering._forward import Bound, operands, plain_cell
-from jaxrec.lowering._rows import sum_over_readers
+from jaxrec.lowering._forward import Bound, operands, operands_at, plain_cell
+from jaxrec.lowering._rows import gather_rows, sum_over_readers
 from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, cell_vjp, masked_block
-
-_AFTER_ROWS = 512
-"""Rows of one step of the contraction that makes the cotangents of outer values."""
+from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, cell_vjp
 
 _AFTER_BYTES = 1 << 28
 """Bound on the memory of cotangents that are kept apart by lane."""
@@ -171,16 +168,18 @@ class _Replay:
     tapes: Sequence[Any]
     residuals: Sequence[Sequence[Any]]
 
-    def values(self, spec: CellSpec, start: Any, width: int, own_rows: bool = False) -> list[Any]:
+    def values(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
         """The operands of a cell, flat."""
         outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width)
-        if own_rows:
-            by_row = _wave.outer_by_row(spec, self.bound.patterns)
-            outers = [
-                x if own else jnp.broadcast_to(x, (width, *x.shape))
-                for x, own in zip(outers, by_row, strict=True)
-            ]
         return [*outers, *exports, *inputs]
+
+    def with_rows(self, spec: CellSpec, outers: Sequence[Any], width: int) -> list[Any]:
+        """The outer values of a cell, all with a row axis."""
+        by_row = _wave.outer_by_row(spec, self.bound.patterns)
+        return [
+            x if own else jnp.broadcast_to(x, (width, *x.shape))
+            for x, own in zip(outers, by_row, strict=True)
+        ]
 
     def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
         """The residuals of a cell."""
@@ -230,12 +229,51 @@ def run_backward(
     ct_tapes, cut_tapes = _wave.run_waves(
         bound.program, bound.layout, bound.tables, bodies, (ct_tapes, cut_tapes), backward=True
     )
+    cut_tapes = [
+        _settle_cuts(bound, backward, spec, tapes)
+        for spec, tapes in zip(bound.program.cells, cut_tapes, strict=True)
+    ]
     outer_cts = _outer_cotangents(replay, ct_tapes, cut_tapes, want)
     return outer_cts, _root_cotangents(bound, ct_tapes, want)
 
 
 def _cuts(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
     return backward.at(spec, backward.layout.widths[0]).cuts if backward.has_loop(spec) else ()
+
+
+def settle_residuals(bound: Bound, residuals: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Repeats the last row of each residual tape, so that a step past it finds valid rows."""
+
+    def settled(spec: CellSpec, tape: Any) -> Any:
+        end = _end(bound, spec)
+        last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
+        rows = jnp.broadcast_to(last, (bound.layout.step_rows, *tape.shape[1:]))
+        return _wave.put(tape, rows, end)
+
+    pairs = zip(bound.program.cells, residuals, strict=True)
+    return [[settled(spec, tape) for tape in tapes] for spec, tapes in pairs]
+
+
+def _settle_cuts(
+    bound: Bound, backward: Backward, spec: CellSpec, tapes: Sequence[Any]
+) -> list[Any]:
+    """Ends each cut tape: with zeros if it holds cotangents, else with its last row repeated."""
+    if not tapes:
+        return []
+    end, found = _end(bound, spec), []
+    for tape, carries in zip(
+        tapes, backward.at(spec, bound.layout.widths[0]).cut_carries, strict=True
+    ):
+        last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
+        row = jnp.zeros_like(last) if carries else last
+        rows = jnp.broadcast_to(row, (bound.layout.step_rows, *tape.shape[1:]))
+        found.append(_wave.put(tape, rows, end))
+    return found
+
+
+def _end(bound: Bound, spec: CellSpec) -> Any:
+    """The first row of a cell that no wave has written."""
+    return bound.layout.pad + cell_count(bound.program, bound.tables, spec.cell.index)
 
 
 def _initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
@@ -347,8 +385,7 @@ class _After:
         self.own_rows = any(
             lane is not None and patterns[p] is None for p, lane in self.lanes.items()
         )
-        rows = replay.bound.layout.cell_rows[spec.cell.index]
-        self.width = min(rows, _AFTER_ROWS, self._affordable())
+        self.width = min(replay.bound.layout.step_rows, self._affordable())
         self.vjp = replay.backward.at(spec, self.width, self.own_rows)
 
     def _affordable(self) -> int:
@@ -372,63 +409,47 @@ class _After:
         return lax.while_loop(lambda c: c[0] < count, step, (jnp.zeros_like(count), totals))[1]
 
     def _step(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
-        """Adds the contribution of the rows from `done`; the last step repeats some, masked."""
-        bound, spec, width = self.replay.bound, self.spec, self.width
-        pad, rows = bound.layout.pad, bound.layout.cell_rows[spec.cell.index]
-        start = jnp.minimum(pad + done, rows - width)
-        numbers = start + jnp.arange(width) - pad
-        valid = (numbers >= done) & (numbers < count)
+        """Adds the contribution of the rows from `done`; rows past the last add zeros."""
+        start = self.replay.bound.layout.pad + done
+        values = self._values(start, count)
+        saved = self._saved(start, values)
+        cts = self._cotangents(start)
+        return self._add(values, saved, cts, self._cuts(values, saved, cts, start), totals, start)
 
-        def held(x: Any) -> Any:
-            return masked_block(x, valid, carries=False)
+    def _values(self, start: Any, count: Any) -> list[Any]:
+        bound = self.replay.bound
+        last = bound.layout.pad + count - 1
+        rows = jnp.minimum(start + jnp.arange(self.width), last)
+        outers, exports, inputs = operands_at(
+            bound, self.spec, self.replay.tapes, rows, gather_rows
+        )
+        if self.own_rows:
+            outers = self.replay.with_rows(self.spec, outers, self.width)
+        return [*outers, *exports, *inputs]
 
-        values = self.replay.values(spec, start, width, self.own_rows)
-        by_row = self.replay.backward.by_row(spec, self.own_rows)
-        fixed = [not own for own in by_row] + [False] * (len(values) - len(by_row))
-        values = [x if keep else held(x) for x, keep in zip(values, fixed, strict=True)]
-        saved = [held(x) for x in self._saved(start, width, values)]
-        cts = self._cotangents(start, width, valid)
-        cuts = self._cuts(values, saved, cts, start, width, valid)
-        return self._add(values, saved, cts, cuts, totals, start, width)
-
-    def _saved(self, start: Any, width: int, values: list[Any]) -> list[Any]:
+    def _saved(self, start: Any, values: list[Any]) -> list[Any]:
         if self.own_rows:
             return self.vjp.forward(values)[1]
-        return self.replay.saved(self.spec, start, width)
+        return self.replay.saved(self.spec, start, self.width)
 
-    def _cotangents(self, start: Any, width: int, valid: Any) -> list[Any]:
-        if self.vjp.has_loop and not self.own_rows and not self._reads_cotangents():
-            shapes = [
-                (width, *self.replay.bound.program.classes[c].shape) for c in self._carrying()
-            ]
-            dtypes = [self.replay.bound.program.classes[c].dtype for c in self._carrying()]
-            return [jnp.zeros(s, d) for s, d in zip(shapes, dtypes, strict=True)]
-        cts = self.replay.cotangents(self.spec, self.ct_tapes, start, width)
-        return [masked_block(x, valid, carries=True) for x in cts]
-
-    def _carrying(self) -> list[int]:
+    def _cotangents(self, start: Any) -> list[Any]:
+        if self.own_rows or not self.vjp.has_loop or self.vjp.after_reads_cotangents:
+            return self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
         classes = self.replay.bound.program.classes
-        return [c for c in self.spec.outputs if has_cotangent(classes[c])]
+        carrying = [classes[c] for c in self.spec.outputs if has_cotangent(classes[c])]
+        return [jnp.zeros((self.width, *a.shape), a.dtype) for a in carrying]
 
-    def _reads_cotangents(self) -> bool:
-        return self.vjp.after_reads_cotangents
-
-    def _cuts(
-        self, values: Any, saved: Any, cts: Any, start: Any, width: int, valid: Any
-    ) -> list[Any]:
+    def _cuts(self, values: Any, saved: Any, cts: Any, start: Any) -> list[Any]:
         if not self.vjp.has_loop:
             return []
         if self.own_rows:
             return self.vjp.loop(values, saved, cts)[1]
-        return [
-            masked_block(_wave.block(tape, start, width), valid, carries)
-            for tape, carries in zip(self.cut_tapes, self.vjp.cut_carries, strict=True)
-        ]
+        return [_wave.block(tape, start, self.width) for tape in self.cut_tapes]
 
     def _add(
-        self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any, width: int
+        self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any
     ) -> dict[int, Any]:
-        spec = self.spec
+        spec, width = self.spec, self.width
         by_row = self.replay.backward.by_row(spec, self.own_rows)
         positions = [spec.outers[k] for k in self.vjp.operands.wrt_outers]
         rows = {p for p, own in zip(spec.outers, by_row, strict=True) if own}

@@ -20,11 +20,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec.transpose._packing import Packing
 
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
 
@@ -73,6 +73,11 @@ class _Traced:
     outputs: int
 
 
+_EXPENSIVE = {"dot_general", "conv_general_dilated", "logistic", "tanh", "exp", "exp2", "expm1"}
+_EXPENSIVE |= {"log", "log1p", "sin", "cos", "tan", "erf", "erfc", "erf_inv", "lgamma", "digamma"}
+_EXPENSIVE |= {"pow", "cbrt", "asinh", "acosh", "atanh", "asin", "acos", "atan", "atan2"}
+
+
 def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) -> _Traced:
     trees: list[Any] = []
     counts: list[int] = []
@@ -107,10 +112,17 @@ def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) ->
 
 
 def _default_policy(operands: Operands) -> Callable[..., bool]:
-    """Keeps matrix products; none of complex numbers, for which JAX cannot mark what is kept."""
+    """Keeps what is expensive to compute again: matrix products and transcendental functions.
+
+    Nothing of complex numbers, for which JAX cannot mark what is kept.
+    """
     if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in operands.avals):
         return jax.checkpoint_policies.nothing_saveable
-    return jax.checkpoint_policies.dots_saveable
+
+    def keep(primitive: Any, *_: Any, **__: Any) -> bool:
+        return primitive.name in _EXPENSIVE
+
+    return keep
 
 
 def _shape(aval: Any) -> Any:
@@ -135,7 +147,9 @@ def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list
 
     for eqn in jaxpr.eqns:
         values = [read(a) for a in eqn.invars]
-        if eqn.primitive.name in _INLINED:
+        if eqn.primitive.name == "reduce_precision" and _keeps_precision(eqn):
+            outs = values
+        elif eqn.primitive.name in _INLINED:
             inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
             closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
             outs = _run_inlined(closed.jaxpr, closed.consts, values)
@@ -143,6 +157,12 @@ def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list
             outs = _compat.bind_equation(eqn, values)
         env.update(zip(eqn.outvars, outs, strict=True))
     return [read(a) for a in jaxpr.outvars]
+
+
+def _keeps_precision(eqn: JaxprEqn) -> bool:
+    """Whether an equation only marks a residual: it rounds to the precision that there is."""
+    kept = jnp.finfo(eqn.outvars[0].aval.dtype)
+    return eqn.params["exponent_bits"] >= kept.nexp and eqn.params["mantissa_bits"] >= kept.nmant
 
 
 Source = tuple[str, int]
@@ -156,7 +176,8 @@ class CellVjp:
     Attributes:
         width: rows of a wave.
         operands: what the cell takes.
-        saved: types of one row of the residuals that the forward pass keeps.
+        saved: types of one row of the residuals that the forward pass keeps, those of one type
+            of element packed into one row.
         cuts: types of one row of what `loop` hands to `after`.
         cut_carries: for each of `cuts`, whether it is linear in the cotangents.
         has_loop: whether any tape input has a cotangent.
@@ -171,6 +192,7 @@ class CellVjp:
     _traced: _Traced
     _sources: tuple[Source, ...]
     _saved_axes: tuple[int, ...]
+    _packing: Packing
     _cut_axes: tuple[int, ...]
     _cut_vars: tuple[Var, ...]
     _loop: tuple[JaxprEqn, ...]
@@ -193,7 +215,7 @@ class CellVjp:
             if kind == "saved"
         ]
         rows = [jnp.moveaxis(x, axis, 0) for x, axis in zip(kept, self._saved_axes, strict=True)]
-        return outs[: self._traced.outputs], rows
+        return outs[: self._traced.outputs], self._packing.pack(rows)
 
     def loop(
         self, values: Sequence[Any], saved: Sequence[Any], cts: Sequence[Any]
@@ -237,7 +259,8 @@ class CellVjp:
         jaxpr, consts = self._traced.backward.jaxpr, self._traced.backward.consts
         env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         held = iter(
-            jnp.moveaxis(rows, 0, axis) for rows, axis in zip(saved, self._saved_axes, strict=True)
+            jnp.moveaxis(rows, 0, axis)
+            for rows, axis in zip(self._packing.unpack(saved), self._saved_axes, strict=True)
         )
         fixed = self._fixed(values)
         leaves = []
@@ -284,16 +307,18 @@ def cell_vjp(
         v for v, (kind, _) in zip(_leaf_vars(traced.forward, traced), sources, strict=True)
         if kind == "saved"
     ]  # fmt: skip
+    packing = Packing(tuple(_row_aval(v, a) for v, a in zip(saved_vars, saved_axes, strict=True)))
     return CellVjp(
         width=width,
         operands=operands,
-        saved=tuple(_row_aval(v, a) for v, a in zip(saved_vars, saved_axes, strict=True)),
+        saved=packing.types,
         cuts=tuple(_row_aval(v, a) for v, a in zip(cut.vars, cut.axes, strict=True)),
         cut_carries=tuple(v in cut.carrying for v in cut.vars),
         has_loop=bool(operands.wrt_inputs),
         _traced=traced,
         _sources=tuple(sources),
         _saved_axes=tuple(saved_axes),
+        _packing=packing,
         _cut_axes=tuple(cut.axes),
         _cut_vars=tuple(cut.vars),
         _loop=tuple(cut.loop),
@@ -459,12 +484,3 @@ def _scatter_into(eqn: JaxprEqn, env: dict[Any, Any], total: Any) -> Any:
     """Runs a scatter-add on the running total instead of on zeros."""
     values = [total, *(_value(env, a) for a in eqn.invars[1:])]
     return _compat.bind_equation(eqn, values)[0]
-
-
-def masked_block(rows: Any, valid: Any, carries: bool) -> Any:
-    """Makes rows that no wave wrote harmless: zero if cotangents, else like the first valid row."""
-    mask = valid.reshape(valid.shape + (1,) * (rows.ndim - 1))
-    if carries:
-        return jnp.where(mask, rows, jnp.zeros_like(rows))
-    first = lax.dynamic_index_in_dim(rows, jnp.argmax(valid), keepdims=True)
-    return jnp.where(mask, rows, first)
