@@ -11,7 +11,7 @@ import jax
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
-from jax.core import ShapedArray
+from jax.core import ShapedArray, Tracer
 from jax.extend.core import JaxprEqn, Literal, Primitive
 
 Zero: Any = vars(_ad)["Zero"]
@@ -60,7 +60,7 @@ def without_mesh() -> Any:
 
 def is_concrete(value: Any) -> bool:
     """Whether the elements of a value can be read now."""
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def _varying(aval: Any) -> frozenset[Any]:
