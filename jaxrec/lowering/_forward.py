@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
-from jaxrec.lowering._rows import gather, gather_rows
+from jaxrec.lowering._rows import gather
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -141,17 +141,18 @@ def operands_at(
     return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
 
 
-def results(
-    bound: Bound, tapes: Sequence[Any], read: Callable[[Any, Any], Any] = gather_rows
-) -> list[Any]:
-    """The results of the roots, each `[lanes, ...]`, then those of every call, if collected."""
+def results(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
+    """The results of the roots, each `[lanes, ...]`, then those of every call, if collected.
+
+    XLA gathers them: it leaves out the parts of a row that the caller does not use.
+    """
     classes, tables = bound.program.result_classes, bound.tables
     of_roots = zip(classes, tables.result_reads, strict=True)
-    outs = _unpacked(bound, [read(tapes[c], rows) for c, rows in of_roots])
+    outs = _unpacked(bound, [gather(tapes[c], rows) for c, rows in of_roots])
     if bound.layout.collect:
         valid = collected(bound)
         of_calls = zip(classes, tables.collect_reads, strict=True)
-        found = [_select_rows(valid, read(tapes[c], rows)) for c, rows in of_calls]
+        found = [_select_rows(valid, gather(tapes[c], rows)) for c, rows in of_calls]
         outs += _unpacked(bound, found)
     return outs
 

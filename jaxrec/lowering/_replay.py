@@ -34,7 +34,7 @@ def replay(bound: Bound) -> list[Any]:
 
     tapes = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
     tapes, _ = lax.scan(step, with_roots(bound, tapes), jnp.arange(bound.layout.max_waves))
-    return results(bound, tapes, gather)
+    return results(bound, tapes)
 
 
 def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
