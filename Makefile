@@ -8,7 +8,7 @@ CPP = $(shell find csrc -name '*.cc' -o -name '*.h')
 # CMake and Ninja come with the environment.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: test test-python test-cpp slow train lint format sanitize clean
+.PHONY: test test-python test-cpp slow exhaustive train lint format sanitize clean
 
 test: test-cpp test-python
 
@@ -22,6 +22,10 @@ test-python: $(READY)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
+
+# The whole cross product of programs, transformations and executors: over an hour.
+exhaustive: $(READY)
+	$(BIN)/python -m pytest -q -m exhaustive
 
 test-cpp: $(READY)
 	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF

@@ -11,7 +11,6 @@ import jaxrec as jr
 
 differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
 examples = pytest.mark.parametrize("example", differentiable.values(), ids=differentiable)
-executors = pytest.mark.parametrize("executor", ["graph", "reference"])
 
 
 @examples
@@ -26,12 +25,15 @@ def derivatives_of(example: Program) -> list[str]:
     return [mode for mode in zoo_modes.DERIVATIVES if mode != "jvp" or example.forward]
 
 
-CROSS = [(name, mode) for name, p in differentiable.items() for mode in derivatives_of(p)]
+CROSS = zoo_modes.spread(
+    (name, mode, executor)
+    for name, p in differentiable.items()
+    for mode in derivatives_of(p)
+    for executor in ("graph", "reference")
+)
 
 
-@pytest.mark.slow
-@executors
-@pytest.mark.parametrize(("name", "mode"), CROSS)
+@pytest.mark.parametrize(("name", "mode", "executor"), CROSS)
 def test_derivatives_under_transformations(name: str, mode: str, executor: str):
     example = differentiable[name]
     with example.precision(), jr.executor(executor):

@@ -25,11 +25,17 @@ def test_value_is_that_of_plain_python(example: Program, executor: str):
             assert a.dtype == b.dtype
 
 
-@pytest.mark.slow
-@examples
-@executors
-@pytest.mark.parametrize("mode", ["jit", "vmap", "jit_vmap"])
-def test_value_under_transformations(example: Program, executor: str, mode: str):
+CROSS = zoo_modes.spread(
+    (name, mode, executor)
+    for name in zoo_all.PROGRAMS
+    for mode in ("jit", "vmap", "jit_vmap")
+    for executor in ("graph", "reference")
+)
+
+
+@pytest.mark.parametrize(("name", "mode", "executor"), CROSS)
+def test_value_under_transformations(name: str, mode: str, executor: str):
+    example = zoo_all.PROGRAMS[name]
     with example.precision(), jr.executor(executor):
         got, want = zoo_modes.VALUES[mode](example)
     assert_close(got, want, example.rtol)

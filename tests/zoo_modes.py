@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from zoo import JAXREC, PROGRAMS, PYTHON, Program, loss
 
 
@@ -161,3 +162,19 @@ VALUES = {f.__name__: f for f in (value, jit, vmap, jit_vmap)}
 DERIVATIVES = {
     f.__name__: f for f in (grad, jit_grad, grad_vmap, jit_grad_vmap, vmap_grad, checkpoint, jvp)
 }
+
+
+_SHARE = 5
+
+
+def spread(cases: Iterable[tuple[str, ...]]) -> list[Any]:
+    """Divides a cross product: one case in five is `slow`, spread evenly, the rest `exhaustive`.
+
+    Five has no factor in common with the numbers of modes and executors, so every mode meets many
+    programs on every executor.
+    """
+    marks = [pytest.mark.slow] + [pytest.mark.exhaustive] * (_SHARE - 1)
+    return [
+        pytest.param(*case, id="-".join(case), marks=marks[k % _SHARE])
+        for k, case in enumerate(cases)
+    ]
