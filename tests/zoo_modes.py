@@ -164,13 +164,13 @@ DERIVATIVES = {
 }
 
 
-_SHARE = 5
+_SHARE = 11
 
 
 def spread(cases: Iterable[tuple[str, ...]]) -> list[Any]:
-    """Divides a cross product: one case in five is `slow`, spread evenly, the rest `exhaustive`.
+    """Divides a cross product: one case in eleven is `slow`, spread evenly, the rest `exhaustive`.
 
-    Five has no factor in common with the numbers of modes and executors, so every mode meets many
+    Eleven has no factor in common with the numbers of modes and executors, so every mode meets many
     programs on every executor.
     """
     marks = [pytest.mark.slow] + [pytest.mark.exhaustive] * (_SHARE - 1)
