@@ -193,9 +193,8 @@ def _info_size(results: int, collect: bool, classes: int, cells: int) -> int:
     return 4 + results * (2 if collect else 1) + 2 * classes + cells
 
 
-def result_start(program: Program, tables: Tables, k: int) -> jax.Array:
+def result_start(tables: Tables, k: int) -> jax.Array:
     """The first read row of result `k`, in its class."""
-    del program
     return tables.info[4 + k]
 
 

@@ -29,7 +29,7 @@ from jaxrec.graph._ir import (
 from jaxrec.split import _scalar
 from jaxrec.split._binding import Binding, is_load
 from jaxrec.split._bundles import Bundles
-from jaxrec.split._cells import Block, Cell, Cells
+from jaxrec.split._cells import Cell, Cells
 from jaxrec.split._classes import result_values, tape_of
 from jaxrec.split._scalar import DTYPES, OPCODES, Registers
 
@@ -237,12 +237,11 @@ class _FunctionEmitter:
     # The dataflow between cells and calls.
 
     def region(self, region: Region) -> None:
-        block = self.cells.blocks[region]
-        for level in block.levels:
+        for level in self.cells.blocks[region].levels:
             if level.cell is not None:
                 self.fire(level.cell)
             for op in level.ops:
-                self.op(op, region, block)
+                self.op(op, region)
 
     def fire(self, cell: Cell) -> None:
         exports = [self.scalar(v) for v in cell.exports]
@@ -251,7 +250,7 @@ class _FunctionEmitter:
         counted = self.counted
         self.put("FIRE", cell.index, *counted(exports), *counted(inputs), *counted(outputs))
 
-    def op(self, op: Op, region: Region, block: Block) -> None:
+    def op(self, op: Op, region: Region) -> None:
         if isinstance(op, Call):
             self.call(op, region)
         elif isinstance(op, Switch):

@@ -285,7 +285,7 @@ def _initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
     tapes: list[Any] = [None] * len(program.classes)
     for c, tape in zip(carrying, made, strict=True):
         tapes[c] = tape
-    starts = [result_start(program, tables, k) for k in range(len(program.result_classes))]
+    starts = [result_start(tables, k) for k in range(len(program.result_classes))]
     if layout.collect:
         starts += [collect_start(program, tables, k) for k in range(len(program.result_classes))]
     classes = program.result_classes * (2 if layout.collect else 1)
