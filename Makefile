@@ -18,14 +18,14 @@ $(READY): pyproject.toml $(NATIVE)
 	touch $@
 
 test-python: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
 slow: $(READY)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n auto -m slow
 
 # The whole cross product of programs, transformations and executors: over an hour.
 exhaustive: $(READY)
-	$(BIN)/python -m pytest -q -m exhaustive
+	$(BIN)/python -m pytest -q -n auto -m exhaustive
 
 test-cpp: $(READY)
 	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF

@@ -4,6 +4,7 @@ Decorate a recursive function with `rec_fn`, choose between base case and recurs
 `switch`, and use the function under `jit`, `grad` and `vmap` like any other.
 """
 
+from jaxrec._call_key import call_key as call_key
 from jaxrec._collect import collect as collect
 from jaxrec._errors import (
     CapacityError as CapacityError,

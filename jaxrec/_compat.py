@@ -4,10 +4,12 @@ Everything else in jaxrec uses documented names. What is here has no public coun
 versions that jaxrec supports.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
@@ -49,6 +51,21 @@ def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:
     _mlir.register_lowering(primitive, rule)
 
 
+def register_lowering_rule(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Lowers a primitive by a rule of MLIR values, `(context, *operands, **params)`."""
+    _mlir.register_lowering(primitive, rule)
+
+
+def define_impl(primitive: Primitive) -> None:
+    """Evaluates a primitive by compiling it alone."""
+    primitive.def_impl(functools.partial(_dispatch.apply_primitive, primitive))
+
+
+def platforms_of(ctx: Any) -> Sequence[str]:
+    """The platforms that a program is lowered for."""
+    return ctx.module_context.platforms
+
+
 def _unsharded(aval: Any) -> Any:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
@@ -61,6 +78,23 @@ def without_mesh() -> Any:
 def is_concrete(value: Any) -> bool:
     """Whether the elements of a value can be read now."""
     return not isinstance(value, Tracer)
+
+
+def value_behind(value: Any) -> Any:
+    """The value that is differentiated, where a tracer of a derivative stands for it."""
+    while isinstance(value, Tracer) and hasattr(value, "primal"):
+        value = value.primal
+    return value
+
+
+def is_batched(value: Any) -> bool:
+    """Whether a value stands for one example of many that `vmap` maps over."""
+    return isinstance(value, _batching.BatchTracer)
+
+
+def unbatched(value: Any) -> tuple[Any, Any]:
+    """All examples of a value, and the axis that they are along."""
+    return (value.val, value.batch_dim) if is_batched(value) else (value, not_mapped)
 
 
 def _varying(aval: Any) -> frozenset[Any]:

@@ -9,8 +9,12 @@ from numpy.typing import NDArray
 MAGIC: int
 VERSION: int
 
+NATIVE_MAGIC: int
+NATIVE_VERSION: int
+
 def opcodes() -> dict[str, int]: ...
 def dtypes() -> dict[str, int]: ...
+def native_forms() -> dict[str, int]: ...
 def ffi_handlers() -> dict[str, Any]: ...
 
 class PlanError(Exception):
@@ -50,6 +54,7 @@ class Schedule:
     @property
     def frame_lane(self) -> NDArray[np.int32]: ...
     def cell_frames(self, cell: int) -> NDArray[np.int32]: ...
+    def wave_frame(self, wave: int, row: int) -> int: ...
     def call_path(self, frame: int) -> str: ...
     def fill(
         self,
@@ -58,6 +63,29 @@ class Schedule:
         readers: bool = True,
     ) -> None: ...
 
+class Stepper:
+    """The scheduler of a program whose control reads what cells compute."""
+
+    @property
+    def num_calls(self) -> int: ...
+    def step(self, tapes: Sequence[NDArray[Any]]) -> NDArray[np.int32]: ...
+    def operands(self, buffers: Sequence[NDArray[Any]]) -> None: ...
+    def finish(self) -> Schedule: ...
+
+def start_stepper(
+    program: NDArray[np.int64],
+    roots: Sequence[NDArray[Any]],
+    outers: Sequence[NDArray[Any]],
+    outer_lanes: NDArray[np.int64],
+    lanes: int,
+    widths: Sequence[int],
+    costs: Sequence[float],
+    names: str,
+    max_calls: int = -1,
+    call_limit: int = -1,
+    collect: bool = False,
+    depth_limit: int = -1,
+) -> Stepper: ...
 def plan(
     program: NDArray[np.int64],
     roots: Sequence[NDArray[Any]],
@@ -68,8 +96,62 @@ def plan(
     costs: Sequence[float],
     names: str,
     max_calls: int = -1,
-    call_limit: int = 10_000_000,
+    call_limit: int = -1,
     collect: bool = False,
     workers: int = 0,
     depth_limit: int = -1,
 ) -> Schedule: ...
+
+class Division:
+    """A schedule divided into domains."""
+
+    @property
+    def domains(self) -> int: ...
+    @property
+    def copies(self) -> list[tuple[int, int, int]]: ...
+    def estimate(
+        self, schedule: Schedule, costs: Sequence[float], copy_cost: float, workers: int
+    ) -> float: ...
+    def replace(self, schedule: Schedule) -> None: ...
+
+def divide(
+    schedule: Schedule,
+    shards: int,
+    cell_device: Sequence[int],
+    widths: Sequence[int],
+    costs: Sequence[float],
+    copy_cost: float,
+) -> Division: ...
+
+class RunReport:
+    """What a run of tasks did, and how it ended."""
+
+    def take_error(self) -> BaseException | None: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def workers(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def times(self) -> list[tuple[int, int, int]]: ...
+
+def run_tasks(
+    tasks: list[tuple[Any, ...]],
+    slots: list[Any],
+    workers: int,
+    ahead: int,
+    check: Any,
+    scope: Any,
+) -> RunReport: ...
+def run_native(
+    program: NDArray[np.int64],
+    roots: Sequence[NDArray[Any]],
+    outers: Sequence[NDArray[Any]],
+    outer_lanes: NDArray[np.int64],
+    results: Sequence[NDArray[Any]],
+    lanes: int,
+    names: str = "",
+    max_calls: int = -1,
+    depth_limit: int = -1,
+    call_limit: int = -1,
+    workers: int = 0,
+) -> None: ...

@@ -32,6 +32,14 @@ _BY_NAME = {
 }
 
 
+def from_runtime(error: Exception) -> JaxRecError | None:
+    """Returns the error of jaxrec that an error of a compiled program carries, or None."""
+    text = str(error)
+    places = {name: text.find(f"{name}: ") for name in _BY_NAME}
+    found = [place for place in places.values() if place >= 0]
+    return from_message(text[min(found) :]) if found else None
+
+
 def from_message(message: str) -> JaxRecError:
     """Returns the error that a message of the scheduler, `"ClassName: text"`, stands for."""
     name, _, text = message.partition(": ")

@@ -39,6 +39,7 @@ class Function:
     registers: int
     slots: int
     code: tuple[tuple[Any, ...], ...]
+    memo: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Program:
     cells: tuple[Cell, ...]
     functions: tuple[Function, ...]
     entry: int = 0
+    imports: tuple[tuple[int, str], ...] = ()
 
     def encode(self) -> np.ndarray:
         words: list[int] = [_core.MAGIC, _core.VERSION, len(self.outers)]
@@ -57,8 +59,12 @@ class Program:
         for cell in self.cells:
             words += _list(cell.inputs) + _list(cell.outputs)
             words += _list([DTYPES[d] for d in cell.exports])
+        words += [len(self.imports)]
+        for value_class, dtype in self.imports:
+            words += [value_class, DTYPES[dtype]]
         words += [len(self.functions), self.entry]
         for function in self.functions:
+            words.append(int(function.memo))
             words += _list([DTYPES[d] for d in function.control])
             words += _list(function.data) + _list(function.results)
             words += [function.registers, function.slots]
@@ -131,10 +137,11 @@ class Model:
         self.program, self.outers, self.lanes = program, outers, lanes
         self.frames: list[Frame] = []
         self.root_frames: list[int] = []
+        self._shared: dict[tuple[int, ...], list[Value]] = {}
         for lane in range(lanes):
             self.root_frames.append(len(self.frames))
             data = [("arg", k, lane) for k in range(len(program.functions[program.entry].data))]
-            self._run(program.entry, [int(r[lane]) for r in roots], data, -1, -1, lane)
+            self._call(program.entry, [int(r[lane]) for r in roots], data, -1, -1, lane)
         # Preorder of frames, then program order within each.
         self.firings = [f for frame in self.frames for f in frame.firings]
         self._number = {id(f): i for i, f in enumerate(self.firings)}
@@ -171,7 +178,7 @@ class Model:
                 at = labels[targets[min(max(regs[reg], 0), len(targets) - 1)]]
             elif op == "CALL":
                 callee, label, cregs, dslots, rslots = args
-                results = self._run(
+                results = self._call(
                     callee, [regs[r] for r in cregs], [slots[s] for s in dslots], me, label, lane
                 )
                 slots.update(zip(rslots, results, strict=True))
@@ -181,6 +188,15 @@ class Model:
                 slots[args[0]] = slots[args[1]]
             else:
                 regs[args[0]] = self._control(op, args, regs)
+
+    def _call(self, function: int, control: list[int], *rest: Any) -> list[Value]:
+        """Runs a call, or finds the results of an equal one of the lane."""
+        if not self.program.functions[function].memo:
+            return self._run(function, control, *rest)
+        key = (function, rest[-1], *control)
+        if key not in self._shared:
+            self._shared[key] = self._run(function, control, *rest)
+        return self._shared[key]
 
     def _fire(
         self,

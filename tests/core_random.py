@@ -30,6 +30,7 @@ class RandomProgram:
             Function((I32,), self.some(0, 2), self.some(1, 2), _REGISTERS, 0, ())
             for _ in range(self.pick(1, 3))
         ]
+        empty = [dataclasses.replace(f, memo=not f.data and self.pick(0, 1) == 1) for f in empty]
         self.functions = empty
         self.slots: list[int] = []  # class of each slot in use
         self.code: list[tuple[Any, ...]] = []

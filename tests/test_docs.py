@@ -70,7 +70,7 @@ def test_names_of_the_contract_are_exported() -> None:
 def test_executors_of_the_readme_are_those_there_are() -> None:
     from jaxrec.executors._choice import EXECUTORS
 
-    section = README[README.index("## Executors") : README.index("## Limits")]
+    section = README[README.index("## Executors") : README.index("## What recursion may do")]
     assert set(re.findall(r'^\* `"(\w+)"`', section, flags=re.M)) == set(EXECUTORS)
 
 
@@ -82,7 +82,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @by_name
 def test_paths_named_in_code_exist(path: Path) -> None:
-    roots = ("jaxrec", "csrc", "tests", "benchmarks", "notebooks", "docs")
+    roots = ("jaxrec", "csrc", "tests", "benchmarks", "examples", "notebooks", "docs")
     for name in re.findall(r"`([\w./]+)`", path.read_text(encoding="utf-8")):
         if name.split("/")[0] in roots and "/" in name and name != "benchmarks/results/":
             assert (ROOT / name).exists(), name

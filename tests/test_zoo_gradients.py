@@ -29,7 +29,8 @@ CROSS = zoo_modes.spread(
     (name, mode, executor)
     for name, p in differentiable.items()
     for mode in derivatives_of(p)
-    for executor in ("graph", "reference")
+    for executor in zoo_modes.EXECUTORS
+    if zoo_modes.runs(mode, executor)
 )
 
 

@@ -11,7 +11,7 @@ from zoo import Program, assert_close
 import jaxrec as jr
 
 examples = pytest.mark.parametrize("example", zoo_all.PROGRAMS.values(), ids=zoo_all.PROGRAMS)
-executors = pytest.mark.parametrize("executor", ["graph", "reference"])
+executors = pytest.mark.parametrize("executor", zoo_modes.EXECUTORS)
 
 
 @examples
@@ -29,7 +29,8 @@ CROSS = zoo_modes.spread(
     (name, mode, executor)
     for name in zoo_all.PROGRAMS
     for mode in ("jit", "vmap", "jit_vmap")
-    for executor in ("graph", "reference")
+    for executor in zoo_modes.EXECUTORS
+    if zoo_modes.runs(mode, executor)
 )
 
 

@@ -1,10 +1,10 @@
 """A zoo of recursive programs: what every test of values and gradients runs.
 
-A program is written once, against a `Language`: a decorator, a two-way and a many-way choice.
-Spoken in `JAXREC` it is the recursion under test; spoken in `PYTHON` the same text is a plain
-Python function whose choices are `if`s, which is what a recursive function means.
+A program is written once, against a `Language`: a decorator, choices and loops. Spoken in `JAXREC`
+it is the recursion under test; spoken in `PYTHON` the same text is a plain Python function whose
+choices are `if`s and whose loops are loops, which is what a recursive function means.
 
-The programs are in `zoo_trees`, `zoo_control`, `zoo_functions` and `zoo_types`.
+The programs are in `zoo_trees`, `zoo_control`, `zoo_functions`, `zoo_loops` and `zoo_types`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ class Language(NamedTuple):
     rec_fn: Callable[..., Any]
     cond: Callable[..., Any]
     switch: Callable[..., Any]
+    while_loop: Callable[..., Any]
+    fori_loop: Callable[..., Any]
+    scan: Callable[..., Any]
+    map: Callable[..., Any]
+    vmap: Callable[..., Any]
 
 
 def _undecorated(fun: Any = None, **_options: Any) -> Any:
@@ -40,8 +45,63 @@ def _choose(index: Any, branches: Sequence[Any], *operands: Any) -> Any:
     return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
 
 
-JAXREC = Language(jr.rec_fn, jr.cond, jr.switch)
-PYTHON = Language(_undecorated, _if, _choose)
+def _while(pred: Any, body: Any, state: Any) -> Any:
+    while bool(pred(state)):
+        state = body(state)
+    return state
+
+
+def _for(low: Any, high: Any, body: Any, state: Any) -> Any:
+    for k in range(int(low), int(high)):
+        state = body(jnp.int32(k), state)
+    return state
+
+
+def _lanes(tree: Any) -> list[Any]:
+    return [_lane(tree, k) for k in range(len(jax.tree.leaves(tree)[0]))]
+
+
+def _stack(items: Sequence[Any], axis: int = 0) -> Any:
+    return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(a) for a in x], axis), *items)
+
+
+def _scan(body: Any, state: Any, xs: Any, reverse: bool = False) -> Any:
+    elements, seen = _lanes(xs), []
+    for x in reversed(elements) if reverse else elements:
+        state, y = body(state, x)
+        seen.append(y)
+    return state, _stack(seen[::-1] if reverse else seen)
+
+
+def _map(fun: Any, xs: Any) -> Any:
+    return _stack([fun(x) for x in _lanes(xs)])
+
+
+def _vmap(fun: Any, in_axes: Any = 0, out_axes: int = 0) -> Any:
+    def mapped(*args: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        over = [jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True) if a is not None]
+
+        def one(lane: Sequence[Any]) -> Any:
+            rest = iter(lane)
+            return fun(*(x if a is None else next(rest) for x, a in zip(args, axes, strict=True)))
+
+        return _stack([one(lane) for lane in zip(*over, strict=True)], out_axes)
+
+    return mapped
+
+
+JAXREC = Language(
+    jr.rec_fn,
+    jr.cond,
+    jr.switch,
+    jax.lax.while_loop,
+    jax.lax.fori_loop,
+    jax.lax.scan,
+    jax.lax.map,
+    jax.vmap,
+)
+PYTHON = Language(_undecorated, _if, _choose, _while, _for, _scan, _map, _vmap)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,9 +1,26 @@
 """All programs of the zoo."""
 
+import zoo_computed
 import zoo_control
 import zoo_functions
+import zoo_lanes
+import zoo_loops
+import zoo_memo
+import zoo_shapes
+import zoo_stepped
 import zoo_trees
 import zoo_types
 from zoo import PROGRAMS as PROGRAMS
 
-assert zoo_control and zoo_functions and zoo_trees and zoo_types
+MODULES = (
+    zoo_computed,
+    zoo_control,
+    zoo_functions,
+    zoo_lanes,
+    zoo_loops,
+    zoo_memo,
+    zoo_shapes,
+    zoo_stepped,
+    zoo_trees,
+    zoo_types,
+)

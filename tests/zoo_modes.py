@@ -164,6 +164,17 @@ DERIVATIVES = {
 }
 
 
+COMPILED = {"jit", "jit_vmap", "jit_grad", "jit_grad_vmap", "checkpoint"}
+"""Modes that run under `jit`, which executor "host" does not."""
+
+EXECUTORS = ("graph", "host", "reference")
+
+
+def runs(mode: str, executor: str) -> bool:
+    """Whether an executor has a mode."""
+    return executor != "host" or mode not in COMPILED
+
+
 _SHARE = 11
 
 

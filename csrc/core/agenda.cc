@@ -13,12 +13,18 @@ class Scheduler {
  public:
   Scheduler(const Program& program, const Values& values, Span<const int64_t> widths,
             Span<const double> costs)
-      : program_(program), values_(values), widths_(widths), costs_(costs), cover_(widths, costs) {}
+      : program_(program), values_(values), widths_(widths) {
+    const size_t n = widths.size(), kinds = costs.size() / n;
+    for (size_t i = 0; i < kinds; ++i) {
+      costs_.emplace_back(costs.begin() + i * n, n);
+      covers_.emplace_back(widths, costs_.back());
+    }
+  }
 
   Agenda run() {
     find_consumers();
     find_ranks();
-    limit_ = best_width();
+    find_limits();
     start();
     for (int32_t cell; (cell = next_cell()) >= 0;) fire(cell);
     return std::move(agenda_);
@@ -69,12 +75,21 @@ class Scheduler {
       each_producer(*i, [&](int32_t from) { rank_[from] = std::max(rank_[from], rank_[*i] + 1); });
   }
 
+  // Which of the costs are a cell's.
+  size_t kind(int32_t cell) const { return covers_.size() == 1 ? 0 : static_cast<size_t>(cell); }
+
+  void find_limits() {
+    const size_t ranks = 1 + *std::max_element(rank_.begin(), rank_.end());
+    std::vector<std::vector<int32_t>> histograms(covers_.size(), std::vector<int32_t>(ranks, 0));
+    for (int32_t i = 0; i < num_firings(); ++i)
+      if (waiting_[i] > 0) ++histograms[kind(values_.firings[i].cell)][rank_[i]];
+    for (size_t k = 0; k < covers_.size(); ++k)
+      limits_.push_back(best_width(histograms[k], costs_[k]));
+  }
+
   // The width that makes the firings that wait for others cheapest: waves of a width are at least
   // as many as any tail of the ranks needs.
-  int32_t best_width() const {
-    std::vector<int32_t> histogram(1 + *std::max_element(rank_.begin(), rank_.end()), 0);
-    for (int32_t i = 0; i < num_firings(); ++i)
-      if (waiting_[i] > 0) ++histogram[rank_[i]];
+  int32_t best_width(const std::vector<int32_t>& histogram, Span<const double> costs) const {
     size_t best = 0;
     double least = std::numeric_limits<double>::infinity();
     for (size_t w = 0; w < widths_.size(); ++w) {
@@ -85,7 +100,7 @@ class Scheduler {
           waves =
               std::max(waves, (above + widths_[w] - 1) / widths_[w] + static_cast<int64_t>(rank));
       }
-      const double cost = static_cast<double>(waves) * costs_[w];
+      const double cost = static_cast<double>(waves) * costs[w];
       if (cost < least) least = cost, best = w;
     }
     return static_cast<int32_t>(widths_[best]);
@@ -139,17 +154,17 @@ class Scheduler {
   bool is_complete(int32_t cell) const { return ready_[cell].size() == unfired_[cell]; }
 
   void fire(int32_t cell) {
-    const int32_t count =
-        is_complete(cell) ? ready_[cell].size() : std::min(ready_[cell].size(), limit_);
+    const int32_t count = is_complete(cell) ? ready_[cell].size()
+                                            : std::min(ready_[cell].size(), limits_[kind(cell)]);
     const int32_t begin = static_cast<int32_t>(agenda_.order.size());
     for (int32_t i = 0; i < count; ++i) agenda_.order.push_back(places_[cell][ready_[cell].take()]);
     unfired_[cell] -= count;
-    cut(begin, count);
+    cut(cell, begin, count);
     for (int32_t i = begin; i < begin + count; ++i) release(agenda_.order[i]);
   }
 
-  void cut(int32_t begin, int32_t count) {
-    cover_.cut(count, cut_);
+  void cut(int32_t cell, int32_t begin, int32_t count) {
+    covers_[kind(cell)].cut(count, cut_);
     int32_t first = begin;
     for (int32_t width : cut_) {
       const int32_t size = std::min(static_cast<int32_t>(widths_[width]), begin + count - first);
@@ -168,8 +183,8 @@ class Scheduler {
   const Program& program_;
   const Values& values_;
   Span<const int64_t> widths_;
-  Span<const double> costs_;
-  Cover cover_;
+  std::vector<Span<const double>> costs_;  // of all cells, or a cell
+  std::vector<Cover> covers_;              // likewise
   Agenda agenda_;
   std::vector<int32_t> consumer_start_;  // of each firing, in consumers_
   std::vector<int32_t> consumers_;
@@ -180,7 +195,7 @@ class Scheduler {
   std::vector<ReadySet> ready_;               // of each cell, places
   std::vector<int32_t> unfired_;              // a cell
   std::vector<int32_t> cut_;
-  int32_t limit_ = 0;  // firings a wave
+  std::vector<int32_t> limits_;  // firings a wave, of all cells, or a cell
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Agenda {
   std::vector<AgendaWave> waves;
 };
 
+/// `costs` are those of a wave of each width, of all cells alike, or of cell after cell.
 /// A pure function of its arguments. Ties are broken by the number of the cell, then of the firing.
 Agenda make_agenda(const Program& program, const Values& values, Span<const int64_t> widths,
                    Span<const double> costs);

@@ -40,7 +40,9 @@ Word convert_word(Word word) {
 
 template <class T>
 Word load(const void* data, int64_t index) {
-  return to_word(static_cast<const T*>(data)[index]);
+  // A byte of a bool may be anything where no cell has written it.
+  if constexpr (std::is_same_v<T, bool>) return static_cast<const uint8_t*>(data)[index] != 0;
+  else return to_word(static_cast<const T*>(data)[index]);
 }
 
 }  // namespace

@@ -25,6 +25,12 @@ struct Call {
 };
 static_assert(sizeof(Call) % alignof(Word) == 0, "the control arguments follow at once");
 
+/// A call that became no frame of its own, since an equal one was there: a place in the segment.
+struct Repeat {
+  const Call* call;
+  int32_t frame;
+};
+
 /// Frames that one worker ran one after another, depth first: a run of the preorder, apart from the
 /// subtrees that others stole. All of it comes before them, and of them the one stolen last comes
 /// first: when a worker's oldest task is taken, all that it still holds precedes that task.
@@ -36,6 +42,7 @@ struct Segment {
   std::vector<const Call*> calls;  // of each frame
   std::vector<int32_t> outlines;   // of each frame, in its worker's table
   std::vector<Word> exports;       // control values handed to cells, in order
+  std::vector<Repeat> repeats;     // of functions that are shared: then there is one segment
 };
 
 }  // namespace jaxrec

@@ -1,4 +1,5 @@
 // Words to Program.
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -45,6 +46,10 @@ class Decoder {
       classes(cell.outputs);
       dtypes(cell.exports);
     }
+    for (int32_t n = in_.count("the number of imports"), i = 0; i < n && in_.ok(); ++i) {
+      const int32_t value_class = in_.below(program_.num_classes, "an imported class");
+      program_.imports.push_back({value_class, in_.dtype()});
+    }
   }
 
   void classes(std::vector<int32_t>& out) {
@@ -62,9 +67,12 @@ class Decoder {
 
   // Calls name functions that come later, so all signatures are read before any code.
   void signature(Function& function) {
+    function.memo = in_.below(2, "whether a function is shared") == 1;
     dtypes(function.control);
     classes(function.data);
     classes(function.results);
+    if (in_.ok() && function.memo && !function.data.empty())
+      in_.fail("a function that is shared has data arguments");
     // Bounded by the program's size: a bare number must not make us allocate without end.
     const int64_t most = static_cast<int64_t>(in_.left() + in_.at()) + 1;
     function.num_registers = in_.below(most, "the number of registers");
@@ -139,6 +147,7 @@ class Decoder {
       case Op::CALL: return call(instr);
       case Op::FIRE: return fire(instr);
       case Op::ALIAS: return alias(instr);
+      case Op::IMPORT: return import(instr);
       default: return return_(instr);
     }
   }
@@ -220,6 +229,13 @@ class Decoder {
     instr.a = slot();
   }
 
+  void import(Instr& instr) {
+    instr.kind = Kind::kImport;
+    instr.dst = reg();
+    instr.a = slot();
+    instr.b = in_.below(static_cast<int64_t>(program_.imports.size()), "an import");
+  }
+
   void return_(Instr& instr) {
     instr.kind = Kind::kReturn;
     instr.c = slots(exactly(function_->results.size(), "RETURN results"));
@@ -288,6 +304,10 @@ class Decoder {
 };
 
 }  // namespace
+
+bool Program::has_memo() const {
+  return std::any_of(functions.begin(), functions.end(), [](const Function& f) { return f.memo; });
+}
 
 Status decode(Span<const int64_t> words, Program& program) {
   if (words.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))

@@ -22,17 +22,16 @@ class Expander {
   Expander(const Program& program, const std::vector<Outer>& outers,
            const std::vector<Array>& roots, const ExpandOptions& options, Expansion& out)
       : program_(program), outers_(outers), roots_(roots), options_(options), out_(out) {
-    const int64_t depth = options.depth_limit < 0 ? kMostFrames : options.depth_limit;
-    out.shared.limits = {std::min(options.call_limit, kMostFrames), std::min(depth, kMostFrames)};
+    out.shared.limits = {bounded(options.call_limit), bounded(options.depth_limit)};
   }
 
   Worker::Fault run() {
     Worker& first = add_worker();
     Segment& segment = first.new_segment();
     push_roots(first, segment);
-    const int32_t workers = options_.workers == 0 ? automatic_workers() : options_.workers;
+    const int32_t workers = most_workers();
     Call* next = tasks_.pop();
-    if (options_.workers <= 1)
+    if (options_.workers == 0 || workers == 1)
       next = first.drain(tasks_, next, segment,
                          workers > 1 ? kSerialFrames : std::numeric_limits<size_t>::max());
     if (next != nullptr) run_workers(workers, next, segment);
@@ -40,7 +39,14 @@ class Expander {
   }
 
  private:
-  static int32_t automatic_workers() {
+  static int64_t bounded(int64_t limit) {
+    return limit < 0 ? kMostFrames : std::min(limit, kMostFrames);
+  }
+
+  // What is shared must be met depth first, so by one worker.
+  int32_t most_workers() const {
+    if (program_.has_memo()) return 1;
+    if (options_.workers != 0) return options_.workers;
     return std::clamp<int32_t>(static_cast<int32_t>(std::thread::hardware_concurrency()), 1,
                                kMostWorkers);
   }
@@ -169,6 +175,7 @@ Status describe(const Program& program, const std::vector<Outer>& outers,
     case Worker::Fault::kDepth:
       return depth_limit_error(program, names, path, *worker.fault_call,
                                expansion.shared.limits.depth);
+    case Worker::Fault::kItself: return itself_error(program, names, path, *worker.fault_call);
     default:
       return call_limit_error(program, names, path, *worker.fault_call,
                               expansion.shared.limits.calls);

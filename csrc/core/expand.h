@@ -13,9 +13,9 @@ namespace jaxrec {
 
 struct ExpandOptions {
   int64_t lanes = 0;
-  int64_t call_limit = 0;
-  int64_t depth_limit = 0;
-  int32_t workers = 0;  // 0: one, and more once the problem turns out to be large
+  int64_t call_limit = -1;   // below 0: no bound
+  int64_t depth_limit = -1;  // likewise
+  int32_t workers = 0;       // 0: one, and more once the problem turns out to be large
   std::string_view names;
 };
 
@@ -24,6 +24,7 @@ struct ExpandOptions {
 struct Expansion {
   Shared shared;
   std::vector<std::unique_ptr<Worker>> workers;  // own the calls and segments
+  Arena arena;                                   // owns the calls of a stepped program
   std::vector<Segment*> segments;
   std::vector<int32_t> bases;  // by a segment's number: the number of its first frame
   int64_t num_calls = 0;

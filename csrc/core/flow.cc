@@ -85,6 +85,7 @@ class FlowCheck {
         slot(in.dst) = slot(in.a);
         return;
       case Kind::kReturn: return take(pool + in.c, function_.results), leave();
+      case Kind::kImport: return take(&in.a, {program_.imports[in.b].value_class}), set(in.dst);
     }
   }
 

@@ -19,6 +19,7 @@ void take_segments(Expansion& expansion, FrameTable& frames) {
     frames.calls = std::move(segment.calls);
     frames.outlines = std::move(segment.outlines);
     frames.exports = std::move(segment.exports);
+    frames.repeats = std::move(segment.repeats);  // if there are any, there is one segment
     return;
   }
   std::vector<int32_t> shifts;
@@ -47,18 +48,31 @@ struct Totals {
   }
   bool fit() const {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    return firing <= kMost && input <= kMost && output <= kMost && arg <= kMost && result <= kMost;
+    return child <= kMost && firing <= kMost && input <= kMost && output <= kMost && arg <= kMost &&
+           result <= kMost;
   }
 };
+
+// Calls whose frame was there already.
+void add_repeats(const std::vector<int32_t>& bases, FrameTable& frames) {
+  for (const Repeat& repeat : frames.repeats) {
+    const int32_t parent = bases[repeat.call->segment] + repeat.call->parent;
+    frames.children[frames.starts[parent].child + repeat.call->ordinal] = repeat.frame;
+  }
+}
 
 }  // namespace
 
 Status number_frames(const Program& program, Expansion& expansion, FrameTable& frames) {
   take_segments(expansion, frames);
+  return place_frames(program, expansion.bases, frames);
+}
+
+Status place_frames(const Program& program, const std::vector<int32_t>& bases, FrameTable& frames) {
   const int32_t n = frames.size();
   frames.parents.resize(n);
   frames.starts.resize(n);
-  frames.children.resize(n);
+  frames.children.resize(n + frames.repeats.size());
   Totals totals;
   for (int32_t i = 0; i < n; ++i) {
     const Call& call = *frames.calls[i];
@@ -69,7 +83,7 @@ Status number_frames(const Program& program, Expansion& expansion, FrameTable& f
       frames.parents[i] = -1;
       frames.roots.push_back(i);
     } else {
-      const int32_t parent = expansion.bases[call.segment] + call.parent;
+      const int32_t parent = bases[call.segment] + call.parent;
       frames.parents[i] = parent;
       frames.children[frames.starts[parent].child + call.ordinal] = i;
     }
@@ -77,6 +91,7 @@ Status number_frames(const Program& program, Expansion& expansion, FrameTable& f
   if (!totals.fit())
     return internal_error("more than 2147483647 values in one invocation (" + std::to_string(n) +
                           " calls)");
+  add_repeats(bases, frames);
   frames.totals = totals.start();
   return {};
 }

@@ -15,13 +15,15 @@ struct FrameStart {
   int32_t child, firing, input, output, arg, result;
 };
 
-/// Frames in preorder, as arrays.
+/// Frames in preorder, as arrays. A shared frame stands where it is first called, and its parent is
+/// that caller.
 struct FrameTable {
   std::vector<const Call*> calls;
   std::vector<int32_t> parents;   // -1: a root
   std::vector<int32_t> outlines;  // in `table`
   std::vector<FrameStart> starts;
   std::vector<int32_t> children;  // frame of each call of each frame
+  std::vector<Repeat> repeats;    // calls that are not the first of their frame
   std::vector<int32_t> roots;     // frame of each lane's root
   std::vector<Word> exports;      // in firing order
   OutlineTable table;
@@ -37,6 +39,10 @@ struct FrameTable {
     return table.calls[outline(parents[frame]).calls + calls[frame]->ordinal].site;
   }
 };
+
+/// Places what belongs to frames whose calls, outlines and exports are there, in preorder; `bases`
+/// are by segment the number of its first frame.
+Status place_frames(const Program& program, const std::vector<int32_t>& bases, FrameTable& frames);
 
 /// Takes what it can from the expansion, whose calls must stay alive.
 Status number_frames(const Program& program, Expansion& expansion, FrameTable& frames);

@@ -75,9 +75,11 @@ class Builder {
   }
 
   void waves() {
-    Agenda agenda = make_agenda(program_, values_, options_.widths, options_.costs);
+    Agenda agenda = options_.agenda != nullptr
+                        ? *options_.agenda
+                        : make_agenda(program_, values_, options_.widths, options_.costs);
     out_.order = std::move(agenda.order);
-    out_.output_rows.resize(frames_.totals.output);
+    out_.output_rows.resize(values_.producers.size());
     for (const AgendaWave& wave : agenda.waves) add_wave(wave.width, wave.first, wave.count);
   }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/agenda.h"
 #include "core/status.h"
 #include "core/walk.h"
 
@@ -46,8 +47,9 @@ struct Layout {
 
 struct LayoutOptions {
   Span<const int64_t> widths;
-  Span<const double> costs;
+  Span<const double> costs;  // as `make_agenda` takes them
   bool collect = false;
+  const Agenda* agenda = nullptr;  // waves that have run already; else they are chosen here
 };
 
 Status lay_out(const Program& program, const FrameTable& frames, const Values& values,

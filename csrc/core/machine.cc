@@ -40,7 +40,8 @@ bool Machine::run(const Call& call, Segment& segment) {
         for (size_t i = 0; i < program_.cells[at->a].exports.size(); ++i)
           segment.exports.push_back(reg[program_.pool[at->c + i]]);
         break;
-      case Kind::kAlias: break;  // the outline knows
+      case Kind::kAlias:
+      case Kind::kImport: break;  // the outline knows; a planned program imports nothing
       case Kind::kReturn: finish(call, segment, link); return true;
     }
     ++at;
@@ -50,16 +51,11 @@ bool Machine::run(const Call& call, Segment& segment) {
 bool Machine::load(const Instr& in, const Call& call) {
   const Outer& outer = outers_[in.a];
   const int32_t* operands = program_.pool.data() + in.b;
-  int64_t offset = 0;
-  for (size_t axis = 0; axis < outer.dims.size(); ++axis) {
-    const Word index = registers_[operands[axis]];
-    if (index < 0 || index >= outer.dims[axis]) {
-      fault_ = {&call, in.a, static_cast<int32_t>(axis), {}};
-      for (size_t i = 0; i < outer.dims.size(); ++i)
-        fault_.index.push_back(registers_[operands[i]]);
-      return false;
-    }
-    offset = offset * outer.dims[axis] + index;
+  int64_t offset;
+  if (const int32_t axis = locate(outer, operands, registers_.data(), offset); axis >= 0) {
+    fault_ = {&call, in.a, axis, {}};
+    for (size_t i = 0; i < outer.dims.size(); ++i) fault_.index.push_back(registers_[operands[i]]);
+    return false;
   }
   registers_[in.dst] = outer.load(outer.array.data, outer.base(call.lane) + offset);
   return true;

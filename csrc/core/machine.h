@@ -25,6 +25,19 @@ struct Outer {
   }
 };
 
+/// The place in `outer` (of one lane) of the element whose indices stand in registers; the first
+/// axis whose index is out of range, or -1 if none is.
+inline int32_t locate(const Outer& outer, const int32_t* operands, const Word* registers,
+                      int64_t& offset) {
+  offset = 0;
+  for (size_t axis = 0; axis < outer.dims.size(); ++axis) {
+    const Word index = registers[operands[axis]];
+    if (index < 0 || index >= outer.dims[axis]) return static_cast<int32_t>(axis);
+    offset = offset * outer.dims[axis] + index;
+  }
+  return -1;
+}
+
 /// Why a frame could not run: it read outside an array.
 struct IndexFault {
   const Call* call = nullptr;

@@ -6,7 +6,7 @@ namespace jaxrec {
 namespace {
 
 constexpr size_t kPathHead = 3;  // calls shown at a long path's start
-constexpr size_t kPathTail = 2;  // and at its end
+constexpr size_t kPathTail = 1;  // and at its end
 
 std::string next_line(std::string_view& text) {
   const size_t end = text.find('\n');
@@ -34,10 +34,11 @@ std::string format_value(DType dtype, Word word) {
   });
 }
 
-// `(i=3, depth=0)`
+// ` with arguments (i=3, depth=0)`
 std::string format_args(const Program& program, const Names& names, const Call& call) {
   const std::vector<DType>& types = program.functions[call.callee].control;
-  std::string out = "(";
+  if (types.empty()) return "";
+  std::string out = " with arguments (";
   for (size_t i = 0; i < types.size(); ++i)
     out += (i ? ", " : "") + names.arg(call.callee, i) + "=" +
            format_value(types[i], call.control()[i]);
@@ -56,7 +57,8 @@ std::string limit_text(const Program& program, const Names& names,
   return "RecursionLimitError: " + names.function(program.entry) + " " + what +
          "; a base case is missing or its condition is never met (a cycle in the indices?). Call "
          "path: " +
-         format_path(names, path) + " with arguments " + format_args(program, names, last);
+         format_path(names, path) + format_args(program, names, last) +
+         ". If it ends, declare how many calls it makes: rec_fn(max_calls=...).";
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ std::string format_path(const Names& names, const std::vector<PathStep>& steps) 
     if (i) out += " -> ";
     if (!whole && i == kPathHead) {
       out += "... (" + format_count(static_cast<int64_t>(steps.size() - kPathHead - kPathTail)) +
-             " more)";
+             " more) ...";
       i = steps.size() - kPathTail - 1;
     } else {
       out += format_step(names, steps[i]);
@@ -118,6 +120,18 @@ Status call_limit_error(const Program& program, const Names& names,
                         const std::vector<PathStep>& path, const Call& last, int64_t call_limit) {
   const std::string what = "made more than " + std::to_string(call_limit) + " calls without ending";
   return {Code::kRecursionLimit, limit_text(program, names, path, last, what), 0};
+}
+
+Status itself_error(const Program& program, const Names& names, const std::vector<PathStep>& path,
+                    const Call& last) {
+  return {Code::kRecursionLimit,
+          "RecursionLimitError: " + names.function(last.callee) +
+              " calls itself with equal arguments before it returns, so it would wait for its own "
+              "result: it is shared (memo=True), and a call that is made again is the same call. "
+              "Call path: " +
+              format_path(names, path) + format_args(program, names, last) +
+              ". Let every path of calls change the arguments (a cycle in the indices?).",
+          0};
 }
 
 Status depth_limit_error(const Program& program, const Names& names,

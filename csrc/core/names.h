@@ -48,5 +48,7 @@ Status call_limit_error(const Program& program, const Names& names,
                         const std::vector<PathStep>& path, const Call& last, int64_t call_limit);
 Status depth_limit_error(const Program& program, const Names& names,
                          const std::vector<PathStep>& path, const Call& last, int64_t depth_limit);
+Status itself_error(const Program& program, const Names& names, const std::vector<PathStep>& path,
+                    const Call& last);
 
 }  // namespace jaxrec

@@ -6,19 +6,14 @@
 #include <limits>
 #include <new>
 
+#include "core/bind.h"
+
 namespace jaxrec {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostWidth = 1 << 24;
 constexpr int64_t kMostWorkers = 256;
-
-std::string describe(const Array& array) {
-  std::string out = std::string(dtype_name(array.dtype)) + "[";
-  for (size_t i = 0; i < array.dims.size(); ++i)
-    out += (i ? "," : "") + std::to_string(array.dims[i]);
-  return out + "]";
-}
 
 Status check_widths(const Request& request) {
   if (request.widths.size() == 0 || request.widths.size() != request.costs.size())
@@ -51,41 +46,6 @@ Status check_roots(const Request& request, const Program& program) {
   return {};
 }
 
-Status bind_outer(const OuterType& type, const Array& array, int64_t stride, int64_t size,
-                  Outer& out) {
-  const bool batched = size != 0;
-  if (array.dtype != type.dtype || array.rank() != type.rank + batched)
-    return program_error("an outer array is " + describe(array) + ", expected " +
-                         dtype_name(type.dtype) + " of rank " +
-                         std::to_string(type.rank + batched));
-  if (size < 0 || (batched && (stride < 1 || array.dims[0] != size)))
-    return program_error("an outer array's lanes (stride " + std::to_string(stride) + ", size " +
-                         std::to_string(size) + ") do not fit " + describe(array));
-  out.array = array;
-  out.load = load_fn(array.dtype);
-  out.lane_stride = stride;
-  out.lane_size = size;
-  out.dims = Span<const int64_t>(array.dims.begin() + batched, array.dims.size() - batched);
-  out.elements = 1;
-  for (int64_t dim : out.dims) out.elements *= dim;
-  return {};
-}
-
-Status bind_outers(const Request& request, const Program& program, std::vector<Outer>& out) {
-  const size_t n = program.outers.size();
-  if (request.outers.size() != n || request.outer_lanes.size() != 2 * n)
-    return program_error("got " + std::to_string(request.outers.size()) + " outer arrays with " +
-                         std::to_string(request.outer_lanes.size()) + " lane numbers, expected " +
-                         std::to_string(n) + " with two each");
-  out.resize(n);
-  for (size_t i = 0; i < n; ++i) {
-    const int64_t* lanes = request.outer_lanes.begin() + 2 * i;
-    Status status = bind_outer(program.outers[i], request.outers[i], lanes[0], lanes[1], out[i]);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
 Status check_calls(const Request& request, const Schedule& schedule) {
   const int64_t made = schedule.expansion.num_calls;
   if (request.max_calls < 0 || made <= request.max_calls) return {};
@@ -99,11 +59,10 @@ Status check_calls(const Request& request, const Schedule& schedule) {
 }
 
 Status plan_unguarded(const Request& request, Schedule& out) {
-  if (Status status = decode(request.program, out.program); !status.ok()) return status;
-  if (Status status = check_widths(request); !status.ok()) return status;
-  if (Status status = check_roots(request, out.program); !status.ok()) return status;
   std::vector<Outer> outers;
-  if (Status status = bind_outers(request, out.program, outers); !status.ok()) return status;
+  if (Status status = bind_request(request, out.program, outers); !status.ok()) return status;
+  if (!out.program.imports.empty())
+    return program_error("it imports computed values, so it cannot be planned");
   ExpandOptions options;
   options.lanes = request.lanes;
   options.call_limit = request.call_limit;
@@ -124,6 +83,13 @@ Status plan_unguarded(const Request& request, Schedule& out) {
 }
 
 }  // namespace
+
+Status bind_request(const Request& request, Program& program, std::vector<Outer>& outers) {
+  if (Status status = decode(request.program, program); !status.ok()) return status;
+  if (Status status = check_widths(request); !status.ok()) return status;
+  if (Status status = check_roots(request, program); !status.ok()) return status;
+  return bind_outers(program.outers, request.outers, request.outer_lanes, outers);
+}
 
 std::string Schedule::call_path(int64_t frame) const {
   std::vector<PathStep> path;

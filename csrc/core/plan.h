@@ -25,9 +25,9 @@ struct Request {
   Span<const int64_t> widths;
   Span<const double> costs;
   std::string_view names;
-  int64_t max_calls = -1;  // what the buffers are made for; below 0: no bound
-  int64_t call_limit = 10'000'000;
-  int64_t depth_limit = -1;  // below 0: no bound
+  int64_t max_calls = -1;    // what the buffers are made for; below 0: no bound
+  int64_t call_limit = -1;   // below 0: no bound
+  int64_t depth_limit = -1;  // likewise
   bool collect = false;
   int64_t workers = 0;
 };
@@ -47,7 +47,10 @@ struct Schedule {
   std::string call_path(int64_t frame) const;
 };
 
-/// On failure `out` must not be used.
+/// Decodes the program and binds the arrays of a request, which must fit it.
+Status bind_request(const Request& request, Program& program, std::vector<Outer>& outers);
+
+/// Plans a program that imports nothing. On failure `out` must not be used.
 Status plan(const Request& request, Schedule& out);
 
 }  // namespace jaxrec

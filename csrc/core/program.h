@@ -27,7 +27,8 @@ enum class Kind : uint8_t {
   kCall,
   kFire,
   kAlias,
-  kReturn
+  kReturn,
+  kImport
 };
 
 /// One instruction. The operands by kind (`pool` is Program::pool):
@@ -39,6 +40,7 @@ enum class Kind : uint8_t {
 ///   kCall    function a, site b; pool c: control registers, data slots, result slots
 ///   kFire    cell a; pool c: export registers, input slots, output slots
 ///   kReturn  pool c: result slots
+///   kImport  dst = the value that slot a stands for, once a cell has made it; b: which import
 struct Instr {
   Kind kind = Kind::kConst;
   int32_t dst = 0, a = 0, b = 0, c = 0;
@@ -60,7 +62,14 @@ struct Cell {
   std::vector<DType> exports;    // control values handed to the cell
 };
 
+/// A class of scalar values that control reads once cells have made them.
+struct Import {
+  int32_t value_class;
+  DType dtype;
+};
+
 struct Function {
+  bool memo = false;             // calls of a lane with equal control arguments are one frame
   std::vector<DType> control;    // control arguments
   std::vector<int32_t> data;     // class of each data argument
   std::vector<int32_t> results;  // class of each result
@@ -73,6 +82,7 @@ struct Function {
 struct Program {
   std::vector<OuterType> outers;
   std::vector<Cell> cells;
+  std::vector<Import> imports;  // none: the program is planned
   std::vector<Function> functions;
   std::vector<Instr> code;
   std::vector<int32_t> pool;
@@ -80,6 +90,7 @@ struct Program {
   int32_t entry = 0;
 
   const Function& entry_function() const { return functions[entry]; }
+  bool has_memo() const;
 };
 
 /// Decodes and validates an encoded program. Whatever the words, it only returns a status.

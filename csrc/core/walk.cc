@@ -24,7 +24,7 @@ class Walker {
       const size_t num_args = program_.entry_function().data.size();
       for (size_t k = 0; k < num_args; ++k)
         args_[frames_.starts[root].arg + k] = ~static_cast<ValueId>(k * lanes_ + lane);
-      tree(root);
+      tree(root);  // no two roots share a frame: they are of different lanes
     }
   }
 
@@ -51,18 +51,24 @@ class Walker {
     }
   }
 
-  Activation enter(int32_t frame) const {
+  Activation enter(int32_t frame) {
+    entered_ = frame + 1;
     const FrameStart& start = frames_.starts[frame];
     return {frame, frames_.outline(frame).events, start.firing, start.input, start.output};
   }
 
-  // Runs the frame to its next call, and returns that frame, or to its end, and returns -1.
+  // Runs the frame to its next call of a new frame, and returns that frame, or to its end, and
+  // returns -1.
   int32_t advance(Activation& at) {
     const Outline& outline = frames_.outline(at.frame);
     const int32_t end = outline.events + outline.num_events();
     while (at.event < end) {
       const int32_t event = table_.events[at.event++];
-      if (event < 0) return call(at.frame, outline, ~event);
+      if (event < 0) {
+        const int32_t child = call(at.frame, outline, ~event);
+        if (child >= entered_) return child;
+        continue;  // shared: its results are there
+      }
       fire(at, table_.firings[outline.firings + event]);
     }
     ValueId* results = out_.results.data() + frames_.starts[at.frame].result;
@@ -105,6 +111,7 @@ class Walker {
   Values& out_;
   std::vector<ValueId> args_;  // of each frame
   std::vector<Activation> stack_;
+  int32_t entered_ = 0;  // frames so far: they are entered in the order of their numbers
 };
 
 }  // namespace

@@ -20,8 +20,10 @@ Worker::Worker(int32_t number, const Program& program, const std::vector<Outer>&
     : number(number),
       table(program),
       deque(kFirstRing),
+      program_(program),
       shared_(shared),
-      machine_(program, outers, arena, table) {}
+      machine_(program, outers, arena, table),
+      memo_(program.has_memo() ? std::make_unique<Memo>(program) : nullptr) {}
 
 Segment& Worker::new_segment() {
   segments.push_back(std::make_unique<Segment>());
@@ -52,9 +54,26 @@ bool Worker::admit(const Call& call) {
   return !over;
 }
 
+// Notes the call as one that has its frame already, or else that it becomes the next frame.
+bool Worker::is_repeat(const Call& call, Segment& segment) {
+  const bool shared = program_.functions[call.callee].memo;
+  const int32_t frame = shared ? memo_->find_or_add(call, segment.calls) : Memo::kNone;
+  if (frame == Memo::kNone) {
+    memo_->enter(call, static_cast<int32_t>(segment.calls.size()));
+    return false;
+  }
+  if (memo_->is_open(call, *segment.calls[frame], frame)) fail(Fault::kItself, &call);
+  segment.repeats.push_back({&call, frame});
+  return true;
+}
+
 template <class Tasks>
 Call* Worker::drain(Tasks& tasks, Call* call, Segment& segment, size_t most) {
   while (call != nullptr && segment.calls.size() < most) {
+    if (memo_ != nullptr && is_repeat(*call, segment)) {
+      call = fault == Fault::kNone ? tasks.pop() : nullptr;
+      continue;
+    }
     if (!admit(*call)) return nullptr;
     if (!machine_.run(*call, segment)) return fail(Fault::kIndex, call), nullptr;
     const std::vector<Call*>& made = machine_.made();

@@ -10,6 +10,7 @@
 #include "core/call.h"
 #include "core/deque.h"
 #include "core/machine.h"
+#include "core/memo.h"
 
 namespace jaxrec {
 
@@ -45,7 +46,7 @@ class Stack {
 
 class Worker {
  public:
-  enum class Fault { kNone, kIndex, kCalls, kDepth, kMemory };
+  enum class Fault { kNone, kIndex, kCalls, kDepth, kItself, kMemory };
 
   Worker(int32_t number, const Program& program, const std::vector<Outer>& outers, Shared& shared);
 
@@ -75,10 +76,13 @@ class Worker {
 
  private:
   bool admit(const Call& call);
+  bool is_repeat(const Call& call, Segment& segment);
   Call* find_task(const std::vector<std::unique_ptr<Worker>>& workers, int64_t& index);
 
+  const Program& program_;
   Shared& shared_;
   Machine machine_;
+  std::unique_ptr<Memo> memo_;  // if a function is shared
 };
 
 }  // namespace jaxrec

@@ -24,3 +24,19 @@ extern "C" XLA_FFI_Error* jaxrec_gather_rows(XLA_FFI_CallFrame* call_frame);
 /// Sums of rows of a tape: `jaxrec_sum_rows`. Arguments: the tape [n, ...] (float32 or float64),
 /// row numbers (int32), pointers into them (int32 [m + 1]). Result: [m, ...].
 extern "C" XLA_FFI_Error* jaxrec_sum_rows(XLA_FFI_CallFrame* call_frame);
+
+/// A stepped invocation: `jaxrec_step_begin` makes a stepper (arguments and attributes as
+/// `jaxrec_plan`, and cell_capacity; result: its handle, int32 [2]); `jaxrec_step` (handle,
+/// anything, a tape an import) gives the next wave as a row of the wave table, of kind -1 when
+/// there is none; `jaxrec_step_operands` (handle, wave) gives its read rows, exports and lanes; and
+/// `jaxrec_step_end` (handle, last wave) writes the schedule as `jaxrec_plan` does.
+extern "C" XLA_FFI_Error* jaxrec_step_begin(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_operands(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_end(XLA_FFI_CallFrame* call_frame);
+
+/// Runs a native program: `jaxrec_native`. Arguments: the program as for `jaxrec_plan`, arguments
+/// of the roots, outer arrays. Results: those of the entry function, by lane. Attributes: lanes,
+/// names, outer_lanes, max_calls, depth_limit, call_limit, workers; those that are absent have the
+/// defaults of `jaxrec::native::Request`.
+extern "C" XLA_FFI_Error* jaxrec_native(XLA_FFI_CallFrame* call_frame);

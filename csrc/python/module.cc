@@ -4,16 +4,21 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/fill.h"
+#include "core/native_opcodes.h"
+#include "core/native_run.h"
 #include "core/opcode.h"
 #include "core/plan.h"
+#include "core/stepper.h"
 #include "ffi/handlers.h"
 #include "python/arrays.h"
+#include "python/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -30,12 +35,10 @@ void raise_if_failed(Status status) {
   if (!status.ok()) throw PlanError{std::move(status)};
 }
 
-std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& roots,
-                                     const std::vector<NumpyIn>& outers, Ints outer_lanes,
-                                     int64_t lanes, const std::vector<int64_t>& widths,
-                                     const std::vector<double>& costs, const std::string& names,
-                                     int64_t max_calls, int64_t call_limit, bool collect,
-                                     int64_t workers, int64_t depth_limit) {
+Request to_request(const Ints& program, const std::vector<NumpyIn>& roots,
+                   const std::vector<NumpyIn>& outers, const Ints& outer_lanes, int64_t lanes,
+                   const std::vector<int64_t>& widths, const std::vector<double>& costs,
+                   const std::string& names) {
   Request request;
   request.program = {program.data(), program.size()};
   request.roots = views(roots);
@@ -45,6 +48,16 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
   request.widths = widths;
   request.costs = costs;
   request.names = names;
+  return request;
+}
+
+std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& roots,
+                                     const std::vector<NumpyIn>& outers, Ints outer_lanes,
+                                     int64_t lanes, const std::vector<int64_t>& widths,
+                                     const std::vector<double>& costs, const std::string& names,
+                                     int64_t max_calls, int64_t call_limit, bool collect,
+                                     int64_t workers, int64_t depth_limit) {
+  Request request = to_request(program, roots, outers, outer_lanes, lanes, widths, costs, names);
   request.max_calls = max_calls;
   request.call_limit = call_limit;
   request.depth_limit = depth_limit;
@@ -57,6 +70,41 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
     status = plan(request, *schedule);
   }
   raise_if_failed(std::move(status));
+  return schedule;
+}
+
+std::unique_ptr<Stepper> start_stepper(Ints program, const std::vector<NumpyIn>& roots,
+                                       const std::vector<NumpyIn>& outers, Ints outer_lanes,
+                                       int64_t lanes, const std::vector<int64_t>& widths,
+                                       const std::vector<double>& costs, const std::string& names,
+                                       int64_t max_calls, int64_t call_limit, bool collect,
+                                       int64_t depth_limit) {
+  Request request = to_request(program, roots, outers, outer_lanes, lanes, widths, costs, names);
+  request.max_calls = max_calls;
+  request.call_limit = call_limit;
+  request.depth_limit = depth_limit;
+  request.collect = collect;
+  std::unique_ptr<Stepper> stepper;
+  raise_if_failed(Stepper::start(request, {}, stepper));
+  return stepper;
+}
+
+auto step_numpy(Stepper& stepper, const std::vector<NumpyIn>& tapes) {
+  raise_if_failed(stepper.step(views(tapes)));
+  size_t outputs = 0;
+  for (const Cell& cell : stepper.program().cells) outputs = std::max(outputs, cell.outputs.size());
+  std::vector<int32_t> row(3 + outputs);
+  raise_if_failed(stepper.write_wave({row.data(), row.size()}));
+  return to_numpy(std::move(row));
+}
+
+void step_operands_numpy(const Stepper& stepper, const std::vector<NumpyOut>& buffers) {
+  raise_if_failed(stepper.write_operands(views(buffers)));
+}
+
+std::unique_ptr<Schedule> finish_stepper(Stepper& stepper) {
+  auto schedule = std::make_unique<Schedule>();
+  raise_if_failed(stepper.finish(*schedule));
   return schedule;
 }
 
@@ -103,6 +151,13 @@ std::string call_path(const Schedule& schedule, int64_t frame) {
   return schedule.call_path(frame);
 }
 
+int32_t wave_frame(const Schedule& schedule, int64_t wave, int64_t row) {
+  const std::vector<Wave>& waves = schedule.layout.waves;
+  if (wave < 0 || wave >= static_cast<int64_t>(waves.size()) || row < 0 || row >= waves[wave].count)
+    throw nb::index_error("there is no such row of a wave");
+  return schedule.values.firings[schedule.layout.order[waves[wave].first + row]].frame;
+}
+
 // New arrays carry their memory with them.
 constexpr auto kOwned = nb::rv_policy::automatic;
 
@@ -144,9 +199,21 @@ void bind_schedule(nb::module_& m) {
           },
           kOwned)
       .def("cell_frames", &cell_frames, "cell"_a, "The frame of each firing of a cell, by row.")
+      .def("wave_frame", &wave_frame, "wave"_a, "row"_a, "The frame of a row of a wave.")
       .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
       .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(),
            "readers"_a = true, "Writes the schedule into the buffers of a compiled program.");
+}
+
+void bind_stepper(nb::module_& m) {
+  nb::class_<Stepper>(m, "Stepper",
+                      "The scheduler of a program whose control reads what cells compute.")
+      .def_prop_ro("num_calls", &Stepper::num_calls)
+      .def("step", &step_numpy, "tapes"_a, kOwned,
+           "Goes on after the last wave, with a tape for each import; the next wave's row.")
+      .def("operands", &step_operands_numpy, "buffers"_a,
+           "Writes the wave's read rows, exports and lanes.")
+      .def("finish", &finish_stepper, "The schedule that ran; the stepper is then of no use.");
 }
 
 // Python's exception type, made with the module and kept by it.
@@ -168,10 +235,55 @@ void bind_error(nb::module_& m) {
       type.ptr());
 }
 
+void run_native_numpy(Ints program, const std::vector<NumpyIn>& roots,
+                      const std::vector<NumpyIn>& outers, Ints outer_lanes,
+                      const std::vector<NumpyOut>& results, int64_t lanes, const std::string& names,
+                      int64_t max_calls, int64_t depth_limit, int64_t call_limit, int64_t workers) {
+  native::Request request;
+  request.program = {program.data(), program.size()};
+  request.roots = views(roots);
+  request.outers = views(outers);
+  request.results = views(results);
+  request.outer_lanes = {outer_lanes.data(), outer_lanes.size()};
+  request.names = names;
+  request.lanes = lanes;
+  request.max_calls = max_calls;
+  request.depth_limit = depth_limit;
+  request.call_limit = call_limit;
+  request.workers = workers;
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = native::run(request);
+  }
+  raise_if_failed(std::move(status));
+}
+
+nb::dict native_forms() {
+  nb::dict out;
+  for (int i = 0; i < native::kNumForms; ++i) out[native::kFormNames[i]] = i;
+  return out;
+}
+
+void bind_native(nb::module_& m) {
+  m.attr("NATIVE_MAGIC") = native::kMagic;
+  m.attr("NATIVE_VERSION") = native::kVersion;
+  m.def("native_forms", &native_forms, "Numbers of the forms of native instructions by name.");
+  m.def("run_native", &run_native_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a,
+        "results"_a, "lanes"_a, "names"_a = "", "max_calls"_a = -1, "depth_limit"_a = -1,
+        "call_limit"_a = -1, "workers"_a = 0,
+        "Runs a native program and writes its results. Raises PlanError(code, text, needed).");
+}
+
 // As jax.ffi.register_ffi_target takes them.
 nb::dict ffi_handlers() {
   nb::dict out;
   out["jaxrec_plan"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_plan));
+  out["jaxrec_step_begin"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_begin));
+  out["jaxrec_step"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step));
+  out["jaxrec_step_operands"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_operands));
+  out["jaxrec_step_end"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_end));
+  out["jaxrec_native"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_native));
   out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));
   out["jaxrec_gather_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_gather_rows));
   out["jaxrec_sum_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_sum_rows));
@@ -203,8 +315,16 @@ NB_MODULE(_core, m) {
   m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by target name.");
   bind_error(m);
   bind_schedule(m);
+  bind_stepper(m);
+  m.def("start_stepper", &start_stepper, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a,
+        "lanes"_a, "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
+        "collect"_a = false, "depth_limit"_a = -1,
+        "Starts a stepped program. Raises PlanError(code, text, needed).");
+  bind_runtime(m);
+  bind_native(m);
+  bind_division(m);
   m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a,
-        "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = 10'000'000,
+        "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
         "collect"_a = false, "workers"_a = 0, "depth_limit"_a = -1,
         "Plans a program. Raises PlanError(code, text, needed).");
 }

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/fill.h"
 #include "core/opcode.h"
 #include "core/plan.h"
+#include "core/stepper.h"
 
 namespace jaxrec {
 
@@ -63,12 +65,14 @@ struct FunctionSpec {
   Words control, data, results;
   int64_t registers, slots;
   Words code;
+  bool memo = false;
 };
 struct ProgramSpec {
   std::vector<Words> outers;  // (type, rank) each
   int64_t classes;
   std::vector<CellSpec> cells;
   std::vector<FunctionSpec> functions;
+  std::vector<Words> imports = {};  // (class, type) each
 
   Words encode() const {
     Words out = {kMagic, kVersion, static_cast<int64_t>(outers.size())};
@@ -76,8 +80,11 @@ struct ProgramSpec {
     out.insert(out.end(), {classes, static_cast<int64_t>(cells.size())});
     for (const CellSpec& cell : cells)
       for (const Words* list : {&cell.inputs, &cell.outputs, &cell.exports}) put(out, *list);
+    out.push_back(static_cast<int64_t>(imports.size()));
+    for (const Words& import : imports) out.insert(out.end(), import.begin(), import.end());
     out.insert(out.end(), {static_cast<int64_t>(functions.size()), 0});
     for (const FunctionSpec& f : functions) {
+      out.push_back(f.memo);
       for (const Words* list : {&f.control, &f.data, &f.results}) put(out, *list);
       out.insert(out.end(), {f.registers, f.slots});
       put(out, f.code);
@@ -89,24 +96,33 @@ struct ProgramSpec {
 /// One call of `plan`, with the memory it reads: int32 roots and int32 vectors as outer arrays.
 struct Job {
   Words words;
-  std::vector<int32_t> roots;
+  std::vector<int32_t> roots;       // the entry function's first control argument, by lane
+  std::vector<int32_t> more_roots;  // and its second, if it has one
   std::vector<std::vector<int32_t>> outers;
   Words widths = {4, 16};
   std::vector<double> costs = {1.0, 2.0};
   std::string names;
   int64_t max_calls = -1;
-  int64_t call_limit = 10'000'000;
+  int64_t call_limit = -1;
   int64_t depth_limit = -1;
   bool collect = false;
 
-  Status run(int64_t workers, Schedule& out) {
-    dims_.assign(1 + outers.size(), 0);
+  Status run(int64_t workers, Schedule& out) { return plan(request(workers), out); }
+
+  Status start(std::unique_ptr<Stepper>& out, const Room& room = {}) {
+    return Stepper::start(request(1), room, out);
+  }
+
+  /// A view of this job.
+  Request request(int64_t workers) {
+    dims_.assign(2 + outers.size(), 0);
     lanes_.clear();
     Request request;
     request.program = words;
     request.roots = {view(roots, 0)};
+    if (!more_roots.empty()) request.roots.push_back(view(more_roots, 1));
     for (size_t i = 0; i < outers.size(); ++i) {
-      request.outers.push_back(view(outers[i], 1 + i));
+      request.outers.push_back(view(outers[i], 2 + i));
       lanes_.insert(lanes_.end(), {1, 0});
     }
     request.outer_lanes = lanes_;
@@ -119,7 +135,7 @@ struct Job {
     request.depth_limit = depth_limit;
     request.collect = collect;
     request.workers = workers;
-    return plan(request, out);
+    return request;
   }
 
  private:

@@ -1,5 +1,6 @@
 // Malformed programs must be refused and never crash: random words, and valid programs with words
-// changed, cut or repeated. What is accepted must schedule and fill like any program.
+// changed, cut or repeated. What is accepted must schedule and fill like any program. Stepped ones
+// get tapes of anything, and at times tapes and buffers that do not fit.
 //
 //   fuzz_program [rounds] [seed]
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include "tests/assembler.h"
 #include "tests/check.h"
 #include "tests/random_program.h"
+#include "tests/tables.h"
 
 namespace jaxrec {
 namespace {
@@ -27,6 +29,22 @@ class Fuzzer {
     ++(status.ok() ? accepted : refused);
     if (status.ok()) fill_some(schedule);
     else CHECK(!status.text.empty());
+  }
+
+  // The tapes hold anything, since what cells compute is not the scheduler's to know.
+  void stepped_round(uint32_t number) {
+    Job job = RandomProgram(number, true).job();
+    job.call_limit = 500;
+    for (int64_t changes = below(4); changes > 0; --changes) change(job.words);
+    std::unique_ptr<Stepper> stepper;
+    Status status = job.start(stepper, room());
+    Schedule schedule;
+    if (status.ok()) status = drive(*stepper);
+    if (status.ok()) status = stepper->finish(schedule);
+    ++(status.ok() ? accepted : refused);
+    if (status.ok()) fill_some(schedule);
+    else CHECK(!status.text.empty());
+    if (stepper != nullptr) CHECK(!stepper->finish(schedule).ok() && !stepper->step({}).ok());
   }
 
   int64_t accepted = 0, refused = 0;
@@ -56,6 +74,58 @@ class Fuzzer {
     }
   }
 
+  // Mostly none; some of the wrong size, some too small.
+  Room room() {
+    room_ = Words(below(5), below(200));
+    if (below(4) != 0) room_.clear();
+    return {room_, room_};
+  }
+
+  Status drive(Stepper& stepper) {
+    for (;;) {
+      std::vector<std::vector<int64_t>> data;
+      std::vector<int64_t> dims;
+      if (Status status = stepper.step(tapes(stepper.program(), data, dims)); !status.ok())
+        return status;
+      const StepWave wave = stepper.wave();
+      if (wave.kind < 0) return {};
+      std::vector<int32_t> row(below(40) == 0 ? below(5) : 64);
+      if (Status status = stepper.write_wave({row.data(), row.size()}); !status.ok()) return status;
+      if (Status status = operands(stepper, wave); !status.ok()) return status;
+    }
+  }
+
+  // One for each import; now and then of the wrong type, too short or missing.
+  std::vector<Array> tapes(const Program& program, std::vector<std::vector<int64_t>>& data,
+                           std::vector<int64_t>& dims) {
+    std::vector<Array> out;
+    const size_t count = program.imports.size() - (below(200) == 0 && !program.imports.empty());
+    dims.assign(count, 0);
+    data.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      dims[i] = below(200) == 0 ? below(50) : 5000;
+      data[i].resize(dims[i]);
+      for (int64_t& item : data[i]) item = word();
+      const DType dtype = below(200) == 0 ? DType::kF64 : program.imports[i].dtype;
+      out.push_back({data[i].data(), dtype, {&dims[i], 1}});
+    }
+    return out;
+  }
+
+  Status operands(const Stepper& stepper, const StepWave& wave) {
+    const Cell& cell = stepper.program().cells[wave.kind / 2];
+    std::vector<DType> types(cell.inputs.size(), DType::kI32);
+    types.insert(types.end(), cell.exports.begin(), cell.exports.end());
+    types.push_back(DType::kI32);
+    if (below(100) == 0) types.push_back(DType::kI32);
+    const int64_t rows = below(100) == 0 ? below(4) : 16;
+    std::vector<std::vector<int64_t>> data(types.size(), std::vector<int64_t>(rows));
+    std::vector<Array> buffers;
+    for (size_t i = 0; i < types.size(); ++i)
+      buffers.push_back({data[i].data(), types[i], {&rows, 1}});
+    return stepper.write_operands(buffers);
+  }
+
   void noise(Words& words) {
     words.assign(below(200), 0);
     for (int64_t& w : words) w = word();
@@ -64,59 +134,15 @@ class Fuzzer {
 
   // Buffers of the right types, some of them too small.
   void fill_some(const Schedule& schedule) {
-    sizes_.clear();
-    data_.clear();
-    dims_.clear();
-    add_sizes(schedule);
+    TableBuffers tables(schedule);
     const bool shrink = below(2) == 0;
-    if (shrink) sizes_[below(static_cast<int64_t>(sizes_.size()))].rows /= 2;
-    std::vector<Array> buffers;
-    for (const Size& size : sizes_) {
-      data_.emplace_back(8 * size.rows * size.columns);
-      dims_.push_back({size.rows, size.columns});
-    }
-    for (size_t i = 0; i < sizes_.size(); ++i)
-      buffers.push_back({data_[i].data(),
-                         static_cast<DType>(sizes_[i].dtype),
-                         {dims_[i].data(), i == 1 ? 2u : 1u}});
-    const Status status = fill(schedule, buffers);
+    if (shrink) tables.shrink(below(tables.size()));
+    const Status status = fill(schedule, tables.arrays());
     CHECK(shrink || status.ok());
   }
 
-  void add_sizes(const Schedule& schedule) {
-    const Layout& layout = schedule.layout;
-    const Function& entry = schedule.program.entry_function();
-    const int64_t pad = 2 * layout.pad, calls = static_cast<int64_t>(layout.collected.size());
-    add(kInt, info_size(schedule));
-    add(kInt, static_cast<int64_t>(layout.waves.size()), 3 + layout.max_in + layout.max_out);
-    for (size_t i = 0; i < schedule.program.cells.size(); ++i) {
-      const Cell& cell = schedule.program.cells[i];
-      const int64_t rows = layout.cell_rows[i] + pad;
-      for (size_t k = 0; k < cell.inputs.size(); ++k) add(kInt, rows);
-      for (size_t k = 0; k < cell.outputs.size(); ++k) add(kInt, rows + 1);
-      for (DType dtype : cell.exports) add(static_cast<int64_t>(dtype), rows);
-      add(kInt, rows);
-    }
-    for (size_t k = 0; k < entry.data.size(); ++k) add(kInt, layout.lanes + 1);
-    for (size_t k = 0; k < entry.results.size(); ++k) add(kInt, layout.lanes);
-    for (size_t k = 0; k < entry.results.size() && schedule.collect; ++k) add(kInt, calls);
-    for (int32_t rows : layout.read_rows) add(kInt, rows + pad);
-    if (!schedule.collect) return;
-    add(kInt, calls);
-    for (DType dtype : entry.control) add(static_cast<int64_t>(dtype), calls);
-  }
-
-  struct Size {
-    int64_t dtype, rows, columns;
-  };
-  void add(int64_t dtype, int64_t rows, int64_t columns = 1) {
-    sizes_.push_back({dtype, rows, columns});
-  }
-
   std::mt19937 random_;
-  std::vector<Size> sizes_;
-  std::vector<std::vector<char>> data_;
-  std::vector<std::vector<int64_t>> dims_;
+  Words room_;
 };
 
 }  // namespace
@@ -125,7 +151,7 @@ class Fuzzer {
 int main(int argc, char** argv) {
   const uint32_t rounds = argc > 1 ? std::atoi(argv[1]) : 3000;
   jaxrec::Fuzzer fuzzer(argc > 2 ? std::atoi(argv[2]) : 1);
-  for (uint32_t i = 0; i < rounds; ++i) fuzzer.round(i);
+  for (uint32_t i = 0; i < rounds; ++i) fuzzer.round(i), fuzzer.stepped_round(i);
   std::printf("%ld accepted, %ld refused\n", static_cast<long>(fuzzer.accepted),
               static_cast<long>(fuzzer.refused));
   CHECK(fuzzer.accepted > 0 && fuzzer.refused > 0);

@@ -36,15 +36,30 @@ bool same(const Schedule& a, const Schedule& b) {
   return equal;
 }
 
-// Preorder: a frame's children start right after it and after each other's subtrees, in call order.
+bool equal_calls(const Schedule& schedule, const Call& a, const Call& b) {
+  const Function& function = schedule.program.functions[a.callee];
+  return function.memo && a.callee == b.callee && a.lane == b.lane &&
+         std::equal(a.control(), a.control() + function.control.size(), b.control());
+}
+
+// No two frames of a shared function have the same arguments.
+void check_shared(const Schedule& schedule) {
+  const auto& calls = schedule.frames->calls;
+  for (size_t i = 0; i < calls.size(); ++i)
+    for (size_t k = 0; k < i; ++k) CHECK(!equal_calls(schedule, *calls[i], *calls[k]));
+}
+
+// Preorder: a frame's children start right after it and after each other's subtrees, in call order,
+// but for those that are shared and were there before.
 void check_preorder(const Schedule& schedule) {
   const FrameTable& frames = *schedule.frames;
   std::vector<int32_t> end(frames.size());
   for (int32_t i = frames.size() - 1; i >= 0; --i) {
     int32_t next = i + 1;
     for (int32_t c = 0; c < frames.outline(i).num_calls; ++c) {
-      CHECK(frames.children[frames.starts[i].child + c] == next);
-      next = end[next];
+      const int32_t child = frames.children[frames.starts[i].child + c];
+      if (child == next) next = end[next];
+      else CHECK(child < next && end[child] <= next && frames.calls[child]->depth > 1);
     }
     end[i] = next;
   }
@@ -96,6 +111,7 @@ void check_any_workers(Job& job) {
   if (status.ok()) {
     check_preorder(alone);
     check_waves(alone);
+    if (alone.program.has_memo()) check_shared(alone);
   } else {
     CHECK(status.code == Code::kRecursionLimit || status.code == Code::kIndex);
   }
@@ -131,6 +147,66 @@ Job random_forest(uint32_t seed, int num_roots, int num_nodes) {
   }
   for (int i = 0; i < num_roots; ++i) job.roots.push_back(free[i]);
   return job;
+}
+
+// fib(n): n < 2 ? leaf(n) : compose(fib(n - 1), fib(n - 2)), each n once.
+ProgramSpec shared_fib() {
+  Assembler code;
+  code.constant(1, 2).op(Op::LT, {2, kInt, 0, 1});
+  const int64_t branches = code.branch(2, 2);
+  code.land(branches);
+  code.constant(3, 1).op(Op::SUB, {4, kInt, 0, 3}).op(Op::SUB, {5, kInt, 0, 1});
+  code.call(0, 0, {4}, {}, {0}).call(0, 1, {5}, {}, {1}).fire(1, {}, {0, 1}, {2}).ret({2});
+  code.land(branches + 1);
+  code.fire(0, {0}, {}, {0}).ret({0});
+  return {
+      {}, 1, {{{}, {0}, {kInt}}, {{0, 0}, {0}, {}}}, {{{kInt}, {}, {0}, 6, 3, code.words, true}}};
+}
+
+void shared_calls_run_once() {
+  Job job;
+  job.words = shared_fib().encode();
+  job.roots = {30, 1, 30};
+  check_any_workers(job);
+  Schedule schedule;
+  CHECK(job.run(0, schedule).ok());
+  CHECK(schedule.expansion.num_calls == 31 + 1 + 31 && schedule.expansion.depth == 30);
+  CHECK(schedule.call_path(30) ==
+        "function0 -> function0[0] -> function0[0] -> ... (26 more) ... "
+        "-> function0[1]");
+  job.roots = {1'000'000};
+  Schedule deep;
+  CHECK(job.run(0, deep).ok());
+  CHECK(deep.expansion.num_calls == 1'000'001 && deep.layout.waves.size() == 1'000'000);
+}
+
+void a_shared_call_must_not_wait_for_itself() {
+  Job job;
+  ProgramSpec spec = tree_program();
+  spec.functions[0].memo = true;
+  job.words = spec.encode();
+  job.outers = {{1, 2, 3, 1}, {4, 4, 4, 4, -1}};  // 1 -> 2 -> 3 -> 1
+  job.outers[0].push_back(-1);
+  job.roots = {0};
+  job.names = "f\ni\nleft\nright";
+  Schedule schedule;
+  const Status status = job.run(0, schedule);
+  CHECK(status.code == Code::kRecursionLimit);
+  CHECK(status.text.find("f calls itself with equal arguments before it returns") !=
+        std::string::npos);
+  CHECK(status.text.find("f -> f[0] -> f[0] -> f[0] -> f[0] with arguments (i=1)") !=
+        std::string::npos);
+}
+
+void shared_functions_have_no_data_arguments() {
+  Job job;
+  ProgramSpec spec = chain_program(true);
+  spec.functions[0].memo = true;
+  job.words = spec.encode();
+  job.roots = {3};
+  Schedule schedule;
+  CHECK(job.run(0, schedule).text.find("a function that is shared has data arguments") !=
+        std::string::npos);
 }
 
 void random_forests() {
@@ -180,7 +256,7 @@ void cycles_end_fast() {
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
   CHECK(status.code == Code::kRecursionLimit);
   CHECK(status.text.find(
-            "f -> f[0] -> f[0] -> ... (999,996 more) -> f[0] -> f[0] with arguments (i=0)") !=
+            "f -> f[0] -> f[0] -> ... (999,997 more) ... -> f[0] with arguments (i=0)") !=
         std::string::npos);
 }
 
@@ -216,6 +292,9 @@ void limits_are_exact() {
 int main() {
   using namespace jaxrec;
   random_programs();
+  shared_calls_run_once();
+  a_shared_call_must_not_wait_for_itself();
+  shared_functions_have_no_data_arguments();
   random_forests();
   large_tree();
   chains(true);

@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
 from jaxrec._errors import UnsupportedError
+from jaxrec.executors.host._options import Device, HostOptions, host_options
 
-EXECUTORS = ("graph", "reference")
+EXECUTORS = ("graph", "host", "reference")
 
-_context: Any = jax.make_user_context("graph")
+
+class Choice(NamedTuple):
+    """An executor and its options, if it has any."""
+
+    name: str
+    host: HostOptions | None = None
+
+
+_context: Any = jax.make_user_context(Choice("graph"))
 
 
 @contextlib.contextmanager
-def executor(name: str) -> Iterator[None]:
+def executor(
+    name: str,
+    *,
+    workers: int | None = None,
+    devices: Sequence[Device] | None = None,
+    place: Callable[[str], Device] | Mapping[str, Device] | None = None,
+    policy: str = "adaptive",
+) -> Iterator[None]:
     """Chooses the executor of the recursive calls inside a `with` block.
 
     Args:
         name: `"graph"`, the default: the whole invocation is one XLA program that runs calls in
-            batches. `"reference"`: one call at a time, in the order of plain Python recursion;
-            slow, and the oracle that everything else is tested against.
+            batches. `"host"`: the same batches, each launched from the host by worker threads that
+            steal work from one another; for eager calls, without a bound on calls.
+            `"reference"`: one call at a time, in the order of plain Python recursion; slow, and the
+            oracle that everything else is tested against.
+        workers: of executor `"host"`: how many threads launch; by default one a core.
+        devices: of executor `"host"`: the devices that cells may run on. Arguments and results are
+            on the first; by default there is only JAX's default device.
+        place: of executor `"host"`: the device of each cell, by its name (`f.schedule(...)` and
+            `f.profile(...)` show the names); a mapping may leave out cells of the first device.
+        policy: of executor `"host"`: `"adaptive"` decides by measured costs whether ready calls run
+            as one wave, are split among the workers, or run alone; `"batch"`, `"split"` and
+            `"alone"` always do that.
 
     Raises:
-        UnsupportedError: there is no executor of this name.
+        UnsupportedError: there is no executor of this name, or it does not have such an option.
 
     Example:
         >>> import jaxrec as jr
@@ -35,14 +61,21 @@ def executor(name: str) -> Iterator[None]:
         >>> with jr.executor("reference"):
         ...     print(int(factorial(5)))
         120
+        >>> with jr.executor("host", workers=2):
+        ...     print(int(factorial(6)))
+        720
     """
     if name not in EXECUTORS:
         known = ", ".join(map(repr, EXECUTORS))
         raise UnsupportedError(f"executor {name!r}: expected one of {known}")
-    with _context(name):
+    given = (workers, devices, place, policy)
+    if name != "host" and given != (None, None, None, "adaptive"):
+        raise UnsupportedError(f'executor {name!r} has no options; those given are for "host"')
+    options = host_options(workers, devices, place, policy) if name == "host" else None
+    with _context(Choice(name, options)):
         yield
 
 
-def current_executor() -> str:
-    """The name of the executor that is chosen here."""
+def current_executor() -> Choice:
+    """The executor that is chosen here."""
     return _context.value

@@ -9,7 +9,7 @@ differentiable by JAX.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,66 +17,86 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, RecursionLimitError
 from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value
-from jaxrec.schedule._plan import CALL_LIMIT
+from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
 
 Env = dict[Value, Any]
 Frame = Generator[tuple[Call, list[Any]], list[Any], list[Any]]
+
+
+class Made(NamedTuple):
+    """A call that was made; its results are None until it returns."""
+
+    function: int
+    args: list[Any]
+    results: list[Any] | None
+
+
+class _Open(NamedTuple):
+    """A call that has not returned: its place in `Interpreter.calls`, and its call site."""
+
+    frame: Frame
+    number: int
+    site: int | None
 
 
 class Interpreter:
     """Runs the functions of a graph.
 
     Attributes:
-        calls: the calls made, as `(function, arguments, results)`, in the order of their start.
+        calls: the calls made, in the order of their start.
     """
 
-    def __init__(self, graph: Graph, captured: Sequence[Any]) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, captured: Sequence[Any], limits: Limits) -> None:
+        self._graph, self._limits = graph, limits
         self._captured = dict(zip(graph.captured, captured, strict=True))
-        self.calls: list[tuple[int, list[Any], list[Any]]] = []
+        self._open: list[_Open] = []
+        self._shared: dict[tuple[Any, ...], int] = {}
+        self.calls: list[Made] = []
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Calls the entry function."""
-        stack: list[Frame] = []
-        path: list[str] = [self._graph.entry.name]
-        open_calls: list[int] = []
-        self._enter(stack, open_calls, 0, list(args))
-        results: list[Any] | None = None
-        while stack:
+        results: Any = self._call(0, None, list(args))
+        while self._open:
             try:
-                op, values = stack[-1].send(results)  # type: ignore[arg-type]
-                path.append(f"{self._graph.functions[op.callee].name}[{op.site}]")
-                self._enter(stack, open_calls, op.callee, values)
-                self._check_limit(path)
-                results = None
+                op, values = self._open[-1].frame.send(results)
             except StopIteration as done:
-                stack.pop()
-                path.pop()
-                results = done.value
-                function, values, _ = self.calls[open_calls[-1]]
-                self.calls[open_calls.pop()] = (function, values, done.value)
-        assert results is not None
+                results = self._leave(done.value)
+            else:
+                results = self._call(op.callee, op.site, values)
         return results
 
-    def _enter(
-        self, stack: list[Frame], open_calls: list[int], function: int, values: list[Any]
-    ) -> None:
-        open_calls.append(len(self.calls))
-        self.calls.append((function, values, []))
-        stack.append(self._frame(function, values))
+    def _call(self, function: int, site: int | None, values: list[Any]) -> list[Any] | None:
+        """Begins a call, or returns the results of an equal one if the function is shared."""
+        if self._graph.functions[function].memo:
+            key = (function, *map(_identity, values))
+            number = self._shared.setdefault(key, len(self.calls))
+            if number < len(self.calls):
+                return self._again(number, site, values)
+        self._enter(function, site, values)
+        return None
 
-    def _check_limit(self, path: list[str]) -> None:
-        if len(self.calls) > CALL_LIMIT:
-            shown = [*path[:3], f"({len(path) - 5} more)", *path[-2:]]
-            raise RecursionLimitError(
-                f"{self._graph.entry.name} made more than {CALL_LIMIT} calls without ending. "
-                f"Call path: {' -> '.join(shown)}"
-            )
+    def _again(self, number: int, site: int | None, values: list[Any]) -> list[Any]:
+        function, _, results = self.calls[number]
+        if results is None:
+            self._enter(function, site, values)
+            name = self._running.name
+            raise RecursionLimitError(itself_text(name, self._path(), self._shown_args()))
+        return results
 
-    def _frame(self, function: int, values: list[Any]) -> Frame:
+    def _enter(self, function: int, site: int | None, values: list[Any]) -> None:
         definition = self._graph.functions[function]
         env: Env = {**self._captured, **dict(zip(definition.params, values, strict=True))}
-        return self._region(definition.body, env)
+        self._open.append(_Open(self._region(definition.body, env), len(self.calls), site))
+        self.calls.append(Made(function, values, None))
+        if len(self._open) > self._limits.depth:
+            self._without_end(f"nested more than {self._limits.depth} calls deep")
+        if len(self.calls) > self._limits.calls:
+            self._without_end(f"made more than {self._limits.calls} calls without ending")
+
+    def _leave(self, results: list[Any]) -> list[Any]:
+        number = self._open.pop().number
+        self.calls[number] = self.calls[number]._replace(results=results)
+        return results
 
     def _region(self, region: Region, env: Env) -> Frame:
         for op in region.ops:
@@ -97,13 +117,57 @@ class Interpreter:
         """A read of one element by an index that is out of range is an error, not a clamp."""
         if op.name != "dynamic_slice" or not all(map(_compat.is_concrete, values[1:])):
             return
-        array, sizes = values[0], op.eqn.params["slice_sizes"]
-        for axis, (start, size) in enumerate(zip(values[1:], sizes, strict=True)):
-            if size < np.shape(array)[axis] and not 0 <= int(start) <= np.shape(array)[axis] - size:
-                raise JaxRecError(
-                    f"{self._graph.entry.name} read element {int(start)} of an array of "
-                    f"{np.shape(array)[axis]} elements (axis {axis}). Check the indices."
-                )
+        shape, index = np.shape(values[0]), [int(x) for x in values[1:]]
+        for axis, (start, size) in enumerate(zip(index, op.eqn.params["slice_sizes"], strict=True)):
+            if size < shape[axis] and not 0 <= start <= shape[axis] - size:
+                self._out_of_range(self._name_of(op.inputs[0]), index, shape, axis)
+
+    # Errors, in the words of the core.
+
+    def _out_of_range(
+        self, array: str, index: Sequence[int], shape: tuple[int, ...], axis: int
+    ) -> None:
+        sizes = f"{shape[0]} elements" if len(shape) == 1 else f"shape {shape}"
+        raise JaxRecError(
+            f"{self._running.name} read {array.rpartition('.')[2]}[{', '.join(map(str, index))}], "
+            f"which is out of range for an array of {sizes} (axis {axis}). Call path: "
+            f"{format_path(self._path())}. Check the indices in '{array}'."
+        )
+
+    def _without_end(self, what: str) -> None:
+        name = self._graph.entry.name
+        raise RecursionLimitError(limit_text(name, what, self._path(), self._shown_args()))
+
+    def _shown_args(self) -> str:
+        args = zip(self._running.param_names, self.calls[-1].args, strict=True)
+        return ", ".join(
+            f"{name}={x}" for name, x in args if _is_scalar(x) and x.dtype.kind in "iub"
+        )
+
+    @property
+    def _running(self) -> Any:
+        return self._graph.functions[self.calls[self._open[-1].number].function]
+
+    def _path(self) -> list[str]:
+        names = [self._graph.functions[self.calls[o.number].function].name for o in self._open]
+        sites = ["" if o.site is None else f"[{o.site}]" for o in self._open]
+        return [name + site for name, site in zip(names, sites, strict=True)]
+
+    def _name_of(self, atom: Atom) -> str:
+        names = dict(zip(self._running.params, self._running.param_names, strict=True))
+        unnamed = "a captured array" if atom in self._captured else "a computed array"
+        return names.get(atom, unnamed)
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether a value is a number that is known."""
+    aval = _compat.aval_of(value)
+    return _compat.is_concrete(value) and not aval.shape and isinstance(aval.dtype, np.dtype)
+
+
+def _identity(value: Any) -> Any:
+    """Equal for two arguments that are the same: scalars by value, other arrays by identity."""
+    return (value.dtype.name, value.tobytes()) if _is_scalar(value) else id(value)
 
 
 def _read(env: Env, atom: Atom) -> Any:

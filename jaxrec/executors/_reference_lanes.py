@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec._errors import CapacityError
-from jaxrec.executors._reference import Interpreter
+from jaxrec.executors._reference import Interpreter, Made
+from jaxrec.schedule._limits import limits_for
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
@@ -18,14 +19,26 @@ if TYPE_CHECKING:
 def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
     """Runs every root of an invocation; the operands that control reads must be known."""
     program = params.program
-    runs = []
+    limits = limits_for(params.max_calls, params.declared)
+    results, calls = [], []
     for lane in range(params.lanes):
         outers, args = _lane_operands(params, operands, lane)
         captured = outers[len(program.outers) - len(program.graph.captured) :]
-        interpreter = Interpreter(program.graph, captured)
-        runs.append((interpreter.run(args), interpreter.calls))
-    results = [jnp.stack(column) for column in zip(*(r for r, _ in runs), strict=True)]
-    return results + (_report(params, [calls for _, calls in runs]) if params.collect else [])
+        interpreter = Interpreter(program.graph, captured, limits)
+        results.append(interpreter.run(args))
+        calls.append(interpreter.calls)
+    _check_capacity(params, sum(map(len, calls)))
+    columns = [jnp.stack(column) for column in zip(*results, strict=True)]
+    return columns + (_report(params, calls) if params.collect else [])
+
+
+def _check_capacity(params: Params, made: int) -> None:
+    bound = params.declared if params.max_calls is None else params.max_calls
+    if bound is not None and made > bound:
+        raise CapacityError(
+            f"{params.program.name} made {made} calls in one invocation, but max_calls is {bound}. "
+            f"Pass rec_fn(max_calls={made}) or more."
+        )
 
 
 def _lane_operands(
@@ -49,26 +62,23 @@ def _lane_operands(
     return outers, args
 
 
-def _report(params: Params, calls_by_lane: Sequence[Sequence[Any]]) -> list[Any]:
+def _report(params: Params, calls_by_lane: Sequence[Sequence[Made]]) -> list[Any]:
     """Every call of the entry function: results, control arguments, lane, validity."""
-    calls = [(lane, c) for lane, made in enumerate(calls_by_lane) for c in made if c[0] == 0]
+    made = [(lane, c) for lane, calls in enumerate(calls_by_lane) for c in calls]
+    calls = [(lane, c) for lane, c in made if c.function == 0]
     size = params.max_calls if params.max_calls is not None else len(calls)
-    if len(calls) > size:
-        name = params.program.name
-        raise CapacityError(
-            f"{name} made {len(calls)} calls in one invocation, but max_calls is {size}. "
-            f"Pass rec_fn(max_calls={len(calls)}) or more."
-        )
 
     def padded(rows: list[Any], aval: Any) -> Any:
         blank = jnp.zeros((size - len(rows), *aval.shape), aval.dtype)
         return jnp.concatenate([jnp.stack(rows), blank]) if rows else blank
 
     avals = params.program.result_avals
-    results = [padded([c[2][k] for _, c in calls], a) for k, a in enumerate(avals)]
+    results = [
+        padded([c.results[k] for _, c in calls if c.results], a) for k, a in enumerate(avals)
+    ]
     entry = params.program.graph.entry
     args = [
-        padded([jnp.asarray(c[1][k]) for _, c in calls], entry.params[k].aval)
+        padded([jnp.asarray(c.args[k]) for _, c in calls], entry.params[k].aval)
         for k in params.program.control
     ]
     lanes = np.zeros(size, np.int32)

@@ -1,27 +1,32 @@
 """From jaxprs with `rec_call` equations to the static tagged graph.
 
 Nested `jit`, `checkpoint` and closed calls are inlined, `cond` becomes Switch and Merge, and what
-JAX alone evaluates (loops, custom derivatives) stays one operation.
+JAX alone evaluates (loops and custom derivatives that make no calls) stays one operation.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
-from jaxrec.primitives._call import rec_call_p
-from jaxrec.trace._program import Instance, TracedProgram
-
-_INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr"}
-_REMAT = {"checkpoint": "jaxpr", "remat2": "jaxpr", "remat": "jaxpr"}
+from jaxrec.primitives._call import (
+    calls_in,
+    closed_branches,
+    makes_calls,
+    rec_call_p,
+    rec_switch_p,
+)
+from jaxrec.trace._evaluate import ALWAYS_INLINED, inlined
+from jaxrec.trace._instance import Instance
+from jaxrec.trace._program import TracedProgram
 
 Env = dict[Any, Atom]
 
@@ -33,7 +38,7 @@ def build_graph(program: TracedProgram) -> tuple[Graph, list[Any]]:
         The graph, and the values for its `captured`: arrays or tracers that bodies close over.
 
     Raises:
-        UnsupportedError: a recursive call inside a loop or a custom derivative.
+        UnsupportedError: a recursive call inside an operation that JAX alone evaluates.
     """
     builder = _Builder()
     functions = tuple(builder.function(instance) for instance in program.instances)
@@ -58,7 +63,16 @@ class _Builder:
         assert closed is not None
         params = tuple(self.value(v.aval) for v in closed.jaxpr.invars)
         body = self.region(closed, params)
-        return Function(instance.name, params, instance.names, body)
+        source = instance.definition
+        return Function(
+            instance.name,
+            params,
+            instance.names,
+            body,
+            memo=source.memo,
+            helper=source.helper,
+            trips=source.trips,
+        )
 
     def capture(self, value: Any) -> Atom:
         """A constant of a jaxpr: a scalar literal, or a value from outside the function."""
@@ -72,21 +86,33 @@ class _Builder:
         return self._captured_by_id[id(value)]
 
     def region(self, closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Region:
-        env: Env = dict(zip(closed.jaxpr.invars, inputs, strict=True))
-        ops = list(self.inline(closed.jaxpr, closed.consts, env))
-        return Region(tuple(ops), tuple(_read(env, atom) for atom in closed.jaxpr.outvars))
+        return self._region(closed.jaxpr, self._scope(closed, inputs))
 
-    def inline(self, jaxpr: Jaxpr, consts: Sequence[Any], env: Env) -> Iterator[Op]:
-        for var, const in zip(jaxpr.constvars, consts, strict=True):
+    def branch(self, closed: ClosedJaxpr) -> Region:
+        """A branch without arguments, whose constants are atoms."""
+        return self._region(
+            closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+        )
+
+    def _region(self, jaxpr: Jaxpr, env: Env) -> Region:
+        ops = list(self.inline(jaxpr, env))
+        return Region(tuple(ops), tuple(_read(env, atom) for atom in jaxpr.outvars))
+
+    def _scope(self, closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Env:
+        env: Env = dict(zip(closed.jaxpr.invars, inputs, strict=True))
+        for var, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
             env[var] = self.capture(const)
+        return env
+
+    def inline(self, jaxpr: Jaxpr, env: Env) -> Iterator[Op]:
         for eqn in jaxpr.eqns:
             yield from self.equation(eqn, env)
 
     def equation(self, eqn: JaxprEqn, env: Env) -> Iterator[Op]:
         inputs = tuple(_read(env, atom) for atom in eqn.invars)
         name = eqn.primitive.name
-        inner = self._inlined(eqn)
-        if inner is not None:
+        inner = inlined(eqn)
+        if inner is not None and (name in ALWAYS_INLINED or makes_calls(eqn)):
             yield from self._inline_call(inner, eqn, inputs, env)
             return
         outputs = tuple(self.value(var.aval) for var in eqn.outvars)
@@ -94,48 +120,31 @@ class _Builder:
         if eqn.primitive is rec_call_p:
             yield Call(next(self._sites), eqn.params["callee"].index, inputs, outputs)
         elif name == "cond":
-            yield Switch(inputs[0], self._branches(eqn.params, inputs[1:]), outputs)
+            regions = (self.region(b, inputs[1:]) for b in eqn.params["branches"])
+            yield Switch(inputs[0], tuple(regions), outputs)
+        elif eqn.primitive is rec_switch_p:
+            branches = closed_branches(eqn.params["branches"], inputs[1:])
+            yield Switch(inputs[0], tuple(map(self.branch, branches)), outputs)
         else:
             self._check_no_call(eqn)
             yield Prim(eqn, inputs, outputs)
 
-    def _branches(self, params: Mapping[str, Any], inputs: Sequence[Atom]) -> tuple[Region, ...]:
-        return tuple(self.region(branch, inputs) for branch in params["branches"])
-
-    def _inlined(self, eqn: JaxprEqn) -> ClosedJaxpr | None:
-        name = eqn.primitive.name
-        if name in _INLINED:
-            inner = eqn.params[_INLINED[name]]
-        elif name in _REMAT and _calls(eqn):
-            inner = eqn.params[_REMAT[name]]
-        else:
-            return None
-        return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-
     def _inline_call(
         self, inner: ClosedJaxpr, eqn: JaxprEqn, inputs: Sequence[Atom], env: Env
     ) -> Iterator[Op]:
-        scope: Env = dict(zip(inner.jaxpr.invars, inputs, strict=True))
-        yield from self.inline(inner.jaxpr, inner.consts, scope)
+        scope = self._scope(inner, inputs)
+        yield from self.inline(inner.jaxpr, scope)
         for var, atom in zip(eqn.outvars, inner.jaxpr.outvars, strict=True):
             env[var] = _read(scope, atom)
 
     def _check_no_call(self, eqn: JaxprEqn) -> None:
-        callee = next(_calls(eqn), None)
+        callee = next(calls_in(eqn), None)
         if callee is not None:
             raise UnsupportedError(
                 f"{self._name} calls {callee.name} recursively inside {eqn.primitive.name}. "
-                "A recursive call inside a loop or a custom derivative is not supported: write the "
-                "loop as a recursion (a rec_fn that calls itself once a step)."
+                "Calls may stand in choices, loops, vmap, jit, checkpoint, and functions with "
+                "derivative rules of their own; make this one outside and pass its result in."
             )
-
-
-def _calls(eqn: JaxprEqn) -> Iterator[Instance]:
-    if eqn.primitive is rec_call_p:
-        yield eqn.params["callee"]
-    for jaxpr in jaxprs_in_params(eqn.params):
-        for inner in jaxpr.eqns:
-            yield from _calls(inner)
 
 
 def _read(env: Env, atom: Any) -> Atom:

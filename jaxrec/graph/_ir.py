@@ -96,12 +96,26 @@ class Region:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Function:
-    """A recursive function at one signature."""
+    """A recursive function at one signature.
+
+    Attributes:
+        name: as the user wrote it.
+        params: its parameters.
+        param_names: their names, as the user writes them.
+        body: what a call runs.
+        memo: whether calls with equal arguments are one call.
+        helper: whether it runs a loop of another function, and so stands for no node of its own.
+        trips: of a helper that calls itself, the most frames of it that one call from elsewhere
+            leads to; None if that is not known.
+    """
 
     name: str
     params: tuple[Value, ...]
     param_names: tuple[str, ...]
     body: Region
+    memo: bool = False
+    helper: bool = False
+    trips: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ def _function(graph: Graph, function: Function) -> Iterator[str]:
         f"{name} {value}: {show(value.aval)}"
         for name, value in zip(function.param_names, function.params, strict=True)
     )
-    yield f"function {function.name}({args})"
+    yield f"{'shared ' if function.memo else ''}function {function.name}({args})"
     yield from _region(graph, function.body, 1)
     yield f"  Result {_atoms(function.body.results)}"
 

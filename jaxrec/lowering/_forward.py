@@ -19,6 +19,10 @@ WaveCell = Callable[[list[Any], list[Any], list[Any]], tuple[list[Any], list[Any
 """A cell at one width: `(outers, exports, inputs) -> (outputs, residuals)`."""
 
 
+State = tuple[list[Any], list[list[Any]]]
+"""Value tapes, and for each cell its residual tapes."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Bound:
     """An invocation whose schedule is known: everything that a replay needs but the tapes.
@@ -67,11 +71,15 @@ def plain_cell(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
     return lambda outers, exports, inputs: (fun(outers, exports, inputs), [])
 
 
+CellAt = Callable[[Bound, CellSpec, int], WaveCell]
+"""Makes a cell at one width."""
+
+
 def run_forward(
     bound: Bound,
-    cell_at: Callable[[Bound, CellSpec, int], WaveCell] = plain_cell,
+    cell_at: CellAt = plain_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
-) -> tuple[list[Any], list[list[Any]]]:
+) -> State:
     """Runs all waves.
 
     Args:
@@ -94,18 +102,22 @@ def run_forward(
     return _wave.run_waves(bound.program, bound.layout, bound.tables, bodies, state)
 
 
-def _fire(
-    bound: Bound, spec: CellSpec, width: int, fun: WaveCell, wave: Any, state: Any
-) -> tuple[list[Any], list[list[Any]]]:
+def _fire(bound: Bound, spec: CellSpec, width: int, fun: WaveCell, wave: Any, state: Any) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
+    outs, kept = fun(*operands(bound, spec, state[0], wave[2], width))
+    return write(spec, outs, kept, wave, state)
+
+
+def write(
+    spec: CellSpec, outs: Sequence[Any], kept: Sequence[Any], wave: Any, state: State
+) -> State:
+    """Writes the results and residuals of a wave, a block each."""
     tapes, residuals = list(state[0]), list(state[1])
-    start = wave[2]
-    outs, kept = fun(*operands(bound, spec, tapes, start, width))
     for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
         tapes[c] = _wave.put(tapes[c], rows, wave[3 + k])
     mine = residuals[spec.cell.index]
     residuals[spec.cell.index] = [
-        _wave.put(tape, rows, start) for tape, rows in zip(mine, kept, strict=True)
+        _wave.put(tape, rows, wave[2]) for tape, rows in zip(mine, kept, strict=True)
     ]
     return tapes, residuals
 

@@ -1,11 +1,33 @@
 """Recursive models over trees: flax.nnx modules written with the public API alone."""
 
+from jaxrec.models._child_sum import ChildSumTreeLSTM as ChildSumTreeLSTM
+from jaxrec.models._child_sum import ChildSumWeights as ChildSumWeights
+from jaxrec.models._child_sum import child_sum as child_sum
 from jaxrec.models._classifier import NodeStates as NodeStates
 from jaxrec.models._classifier import TreeClassifier as TreeClassifier
+from jaxrec.models._drnn import DRNN as DRNN
+from jaxrec.models._drnn import ProducedTrees as ProducedTrees
+from jaxrec.models._drnn_recursion import Before as Before
+from jaxrec.models._drnn_recursion import DRNNWeights as DRNNWeights
+from jaxrec.models._drnn_recursion import GRUWeights as GRUWeights
+from jaxrec.models._drnn_recursion import Produced as Produced
+from jaxrec.models._drnn_recursion import produce as produce
+from jaxrec.models._drnn_recursion import read_ordered as read_ordered
+from jaxrec.models._experts import ExpertWeights as ExpertWeights
+from jaxrec.models._experts import HierarchicalExperts as HierarchicalExperts
+from jaxrec.models._experts import Routed as Routed
+from jaxrec.models._experts import route as route
 from jaxrec.models._loss import label_loss as label_loss
 from jaxrec.models._rntn import RNTN as RNTN
 from jaxrec.models._rntn import RNTNWeights as RNTNWeights
 from jaxrec.models._rntn import rntn as rntn
+from jaxrec.models._top_down import GeneratedTrees as GeneratedTrees
+from jaxrec.models._top_down import TopDownTreeLSTM as TopDownTreeLSTM
+from jaxrec.models._top_down_recursion import Generated as Generated
+from jaxrec.models._top_down_recursion import Origin as Origin
+from jaxrec.models._top_down_recursion import TopDownWeights as TopDownWeights
+from jaxrec.models._top_down_recursion import generate as generate
+from jaxrec.models._top_down_recursion import read_tree as read_tree
 from jaxrec.models._tree_lstm import TreeLSTM as TreeLSTM
 from jaxrec.models._tree_lstm import TreeLSTMWeights as TreeLSTMWeights
 from jaxrec.models._tree_lstm import tree_lstm as tree_lstm

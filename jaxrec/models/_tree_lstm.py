@@ -10,7 +10,7 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import Forest
-from jaxrec.models._classifier import NodeStates, TreeClassifier, node_states
+from jaxrec.models._classifier import NodeStates, TreeClassifier, array_of, node_states
 
 
 class TreeLSTMWeights(NamedTuple):
@@ -115,9 +115,9 @@ class TreeLSTM(TreeClassifier):
         return TreeLSTMWeights(
             embed=self.embed.embedding[...],
             leaf_kernel=self.leaf.kernel[...],
-            leaf_bias=_array(self.leaf.bias),
+            leaf_bias=array_of(self.leaf.bias),
             kernel=self.composition.kernel[...],
-            bias=_array(self.composition.bias),
+            bias=array_of(self.composition.bias),
         )
 
     def states(self, forest: Forest) -> NodeStates:
@@ -127,9 +127,3 @@ class TreeLSTM(TreeClassifier):
         )
         hidden, _ = calls.results
         return node_states(hidden, calls.args[2], calls.valid, forest.left.shape[0])
-
-
-def _array(param: nnx.Param[jax.Array] | None) -> jax.Array:
-    """The value of a bias that this module's layers always have."""
-    assert param is not None
-    return param[...]

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec import _compat
-from jaxrec.primitives._params import Params, combine_patterns, decide_capacity
+from jaxrec.primitives._params import Params, combine_patterns
 from jaxrec.schedule._plan import LanePattern
 
 
@@ -22,7 +22,7 @@ class Batch:
     """A batched invocation, and how its values are laid out.
 
     Attributes:
-        params: parameters of the batched invocation.
+        params: parameters of the batched invocation, its capacity undecided unless declared.
         operands: its operands.
         size: size of the new axis.
     """
@@ -58,14 +58,12 @@ class Batch:
         self.operands = [
             self.operand(k, x, d) for k, (x, d) in enumerate(zip(operands, dims, strict=True))
         ]
-        undecided = dataclasses.replace(
+        self.params = dataclasses.replace(
             params,
             lanes=params.lanes * self.size,
             patterns=tuple(p for p, _ in combined),
-            max_calls=params.declared,
+            max_calls=None,
         )
-        decided = params.max_calls is not None
-        self.params = decide_capacity(undecided, self.operands) if decided else undecided
 
     def one_example(self) -> list[Any]:
         """The types of the operands of one example."""

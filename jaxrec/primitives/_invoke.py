@@ -11,14 +11,19 @@ import jax.numpy as jnp
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError
-from jaxrec.executors._choice import current_executor
+from jaxrec.executors._choice import Choice, current_executor
 from jaxrec.graph._build import build_graph
-from jaxrec.primitives._params import Params, bucket, decide_capacity, plan_now
-from jaxrec.primitives._rec import rec
+from jaxrec.primitives._capacity import decide_capacity, plan_now
+from jaxrec.primitives._params import Params
+from jaxrec.primitives._primitives import compiled_programs
+from jaxrec.primitives._rules import rec
+from jaxrec.schedule._layout import bucket
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.schedule._report import Schedule
 from jaxrec.split._program import Program, split
-from jaxrec.trace._program import Definition, TracedProgram
+from jaxrec.trace._instance import Definition
+from jaxrec.trace._paths import ROOT
+from jaxrec.trace._program import TracedProgram
 from jaxrec.trace._signature import Signature, leaf_aval, leaf_names
 
 
@@ -29,6 +34,8 @@ class Options:
     out: Any = None
     max_calls: int | None = None
     policy: Callable[..., bool] | None = None
+    memo: bool = False
+    workers: int = 0
 
     def replace(self, **changed: Any) -> Options:
         """These options with some changed."""
@@ -64,12 +71,14 @@ class Traced:
         args: the types of its arguments.
         captured: what it closes over.
         out_tree: the structure of its result.
+        hidden: arguments that follow those of the user: the path of the root.
     """
 
     program: Program
     args: Signature
     captured: tuple[Any, ...]
     out_tree: Any
+    hidden: tuple[Any, ...]
 
 
 class CacheInfo(NamedTuple):
@@ -87,13 +96,7 @@ class CacheInfo(NamedTuple):
 def cache_info(cache: dict[Any, Traced]) -> CacheInfo:
     """What a recursive function has traced and compiled so far."""
     programs = {traced.program for traced in cache.values() if isinstance(traced, Traced)}
-    jitted = [
-        fun for program in programs for fun in program.cache.values() if hasattr(fun, "_cache_size")
-    ]
-    return CacheInfo(
-        traces=len(programs),
-        compilations=sum(fun._cache_size() for fun in jitted),
-    )
+    return CacheInfo(traces=len(programs), compilations=sum(map(compiled_programs, programs)))
 
 
 class Invocation:
@@ -140,13 +143,14 @@ class Invocation:
         result = source.entry.result
         assert result is not None
         args = source.entry.args.strong()
-        traced = Traced(split(graph), args, tuple(captured), result.tree)
+        hidden = ROOT if source.has_path else ()
+        traced = Traced(split(graph), args, tuple(captured), result.tree, hidden)
         if all(map(_compat.is_concrete, captured)):
             cache[exact] = cache[self._key(args)] = traced
         return traced
 
     def _key(self, signature: Signature) -> Any:
-        return self._definition, signature, jnp.result_type(float)
+        return self._definition, self._definition.memo, signature, jnp.result_type(float)
 
     def call(self) -> Any:
         """Runs the function once."""
@@ -200,20 +204,24 @@ class Invocation:
             jnp.asarray(x, a.dtype)
             for x, a in zip(self._leaves, self._traced.args.avals, strict=True)
         ]
+        leaves += map(jnp.asarray, self._traced.hidden)
+        axes = [*self._axes, *(None for _ in self._traced.hidden)]
         positions = [
             program.graph.entry.params.index(v)
             for v in program.outers
             if v not in program.graph.captured
         ]
-        outers = [_axis_in_front(leaves[k], self._axes[k]) for k in positions]
+        outers = [_axis_in_front(leaves[k], axes[k]) for k in positions]
         patterns: list[LanePattern | None] = [
-            None if self._axes[k] is None else (1, lanes) for k in positions
+            None if axes[k] is None else (1, lanes) for k in positions
         ]
         captured = self._traced.captured
         patterns += [None] * len(captured)
-        roots = [
-            self._root(leaves[k], self._axes[k], lanes) for k in (*program.control, *program.data)
-        ]
+        roots = [self._root(leaves[k], axes[k], lanes) for k in (*program.control, *program.data)]
+        chosen = current_executor()
+        if chosen.name == "host" and program.is_stepped:
+            # A schedule that is found by running comes from the compiled program.
+            chosen = Choice("graph")
         params = Params(
             program=program,
             lanes=lanes,
@@ -221,8 +229,10 @@ class Invocation:
             declared=self._options.max_calls,
             max_calls=None,
             collect=collect,
-            executor=current_executor(),
+            executor=chosen.name,
             policy=self._options.policy,
+            host=chosen.host,
+            workers=self._options.workers,
         )
         return [*outers, *map(jnp.asarray, captured), *roots], params
 

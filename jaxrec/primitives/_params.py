@@ -10,14 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrec import _compat
-from jaxrec._errors import CapacityError
+from jaxrec.executors.host._options import HostOptions
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Value, walk
 from jaxrec.lowering._cell import evaluate
 from jaxrec.lowering._forward import Bound
-from jaxrec.schedule._layout import Layout, Tables, bucket, make_layout
-from jaxrec.schedule._plan import LanePattern, PlanInputs, plan_on_host
-from jaxrec.split._bound import most_calls
+from jaxrec.lowering._run import run
+from jaxrec.schedule._layout import Layout, Tables, make_layout
+from jaxrec.schedule._plan import LanePattern, PlanInputs
 from jaxrec.split._program import Program
 
 
@@ -34,6 +33,8 @@ class Params:
         collect: whether every call is reported.
         executor: who runs it.
         policy: which residuals to keep.
+        host: the options of executor "host"; None for the others.
+        workers: threads of the native machine; 0: as it chooses.
     """
 
     program: Program
@@ -44,6 +45,8 @@ class Params:
     collect: bool
     executor: str
     policy: Callable[..., bool] | None
+    host: HostOptions | None = None
+    workers: int = 0
 
     @property
     def num_outers(self) -> int:
@@ -74,6 +77,21 @@ class Params:
         )
 
 
+def run_invocation(
+    params: Params, layout: Layout, operands: Sequence[Any], *cells: Any
+) -> tuple[Bound, list[Any], list[list[Any]]]:
+    """Schedules and runs an invocation: `jaxrec.lowering._run.run` on its operands."""
+    return run(
+        params.program,
+        layout,
+        params.patterns,
+        plan_inputs(params, operands),
+        operands[: params.num_outers],
+        operands[params.first_data :],
+        *cells,
+    )
+
+
 def bound(params: Params, layout: Layout, tables: Tables, operands: Sequence[Any]) -> Bound:
     """An invocation with its schedule."""
     return Bound(
@@ -90,19 +108,20 @@ def plan_inputs(params: Params, operands: Sequence[Any]) -> PlanInputs:
     """What the scheduler reads; arrays that bodies compute from outer values are computed here."""
     outers = operands[: params.num_outers]
     roots = operands[params.num_outers : params.first_data]
-    arrays = [_control_array(params, value, outers) for value in params.program.control_outers]
+    arrays = [control_array(params, value, outers) for value in params.program.control_outers]
     return PlanInputs(tuple(roots), tuple(a for a, _ in arrays), tuple(p for _, p in arrays))
 
 
-def _control_array(
+def control_array(
     params: Params, value: Value, outers: Sequence[Any]
 ) -> tuple[Any, LanePattern | None]:
+    """An outer array, or one computed from outer arrays, and how lanes index it."""
     program = params.program
     if value in program.outers:
         position = program.outers.index(value)
         return outers[position], params.patterns[position]
-    ops = list(_ops_behind(program, value))
-    used = _outers_read(program, ops)
+    ops = list(ops_behind(program, value))
+    used = outers_read(program, ops)
     patterns = {params.patterns[k] for k in used} - {None}
     pattern = next(iter(patterns)) if len(patterns) == 1 else None
     values = [outers[k] for k in used]
@@ -137,7 +156,7 @@ def _by_lane(value: Any, pattern: LanePattern | None, lanes: int) -> Any:
     return value[(np.arange(lanes) // stride) % size]
 
 
-def _ops_behind(program: Program, value: Value) -> Iterator[Op]:
+def ops_behind(program: Program, value: Value) -> Iterator[Op]:
     """The operations that compute a derived array, in order."""
     for function in program.graph.functions:
         ops = [op for op in walk(function.body) if isinstance(op, Prim)]
@@ -152,75 +171,11 @@ def _ops_behind(program: Program, value: Value) -> Iterator[Op]:
             return
 
 
-def _outers_read(program: Program, ops: Sequence[Op]) -> list[int]:
+def outers_read(program: Program, ops: Sequence[Op]) -> list[int]:
+    """The positions of the outer values that operations read."""
     root = program.binding.outer_of
     read = {root[a] for op in ops if isinstance(op, Prim) for a in op.inputs if a in root}
     return [k for k, value in enumerate(program.outers) if value in read]
-
-
-def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
-    """Fixes `max_calls`, from the schedule itself if its inputs are known, else from a bound.
-
-    Raises:
-        CapacityError: neither is there.
-        JaxRecError: the schedule cannot be made (a wrong index, a recursion without end).
-    """
-    if params.max_calls is not None:
-        return params
-    derived = derived_bound(params)
-    # The report of `collect` has this size: it must not depend on the values of the arguments.
-    fixed = derived if params.declared is None and params.collect else params.declared
-    params = dataclasses.replace(params, max_calls=fixed)
-    if is_plannable(params, operands):
-        # Also where the size is fixed: what is wrong with the arguments is an error here and now.
-        calls = plan_now(params, operands).num_calls
-        return params if fixed else dataclasses.replace(params, max_calls=bucket(calls))
-    if fixed is not None:
-        return params
-    if derived is None:
-        raise CapacityError(
-            f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
-            "follows from its arguments (its calls are not indexed by the nodes of an array). "
-            "Declare one: rec_fn(max_calls=...) or "
-            f"{params.program.name}.with_options(max_calls=...)."
-        )
-    return dataclasses.replace(params, max_calls=derived)
-
-
-def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
-    """Whether the values that control reads are known now."""
-    program = params.program
-    control = list(operands[params.num_outers : params.first_data])
-    for value in program.control_outers:
-        if value in program.outers:
-            control.append(operands[program.outers.index(value)])
-        else:
-            used = _outers_read(program, list(_ops_behind(program, value)))
-            control += [operands[k] for k in used]
-    return all(map(_compat.is_concrete, control))
-
-
-def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = None) -> Any:
-    """The core's schedule of an invocation whose control values are known."""
-    layout = layout or make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
-    with jax.ensure_compile_time_eval():
-        inputs = plan_inputs(params, operands)
-    limit = -1 if params.max_calls is None else params.max_calls
-    return plan_on_host(params.program, layout, inputs, limit)
-
-
-def derived_bound(params: Params) -> int | None:
-    """A bound on calls that are indexed by nodes, or None."""
-    program = params.program
-    patterns = dict(zip(program.outers, params.patterns, strict=True))
-    widest = max([p[1] for p in params.patterns if p is not None], default=1)
-
-    def size_of(array: Value) -> int:
-        pattern = patterns.get(array)
-        copies = pattern[1] if pattern is not None else 1
-        return array.aval.shape[0] * (copies if array in patterns else widest)
-
-    return most_calls(program.visits, params.lanes, size_of)
 
 
 def combine_patterns(

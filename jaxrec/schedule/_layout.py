@@ -81,11 +81,12 @@ def choose_widths(lanes: int, max_calls: int) -> tuple[int, ...]:
     """Batch sizes for an invocation: about the number of roots, a quarter and four times it.
 
     Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
-    are ready once the leaves are done, and the waves narrow towards the end.
+    are ready once the leaves are done, and the waves narrow towards the end. The narrowest size
+    follows from the roots alone: a recursion of many calls may be a chain, of which one is ready.
     """
-    typical = max(lanes, max_calls / _CALLS_PER_ROW)
-    middle = 2 ** round(math.log2(typical))
-    sizes = {min(max(int(middle * k), _NARROWEST), _WIDEST) for k in (0.25, 1, 4)}
+    many = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW)))
+    few = 2 ** round(math.log2(max(lanes, 1))) / 4
+    sizes = {min(max(int(size), _NARROWEST), _WIDEST) for size in (few, many, 4 * many)}
     return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, _NARROWEST)))
 
 
@@ -100,7 +101,8 @@ def make_layout(
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
     widths = widths or choose_widths(lanes, max_calls)
-    costs = tuple(_WAVE_FLOPS + width * program.row_flops for width in widths)
+    # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
+    costs = tuple(_WAVE_FLOPS + width * (program.row_flops + 1.0) for width in widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]

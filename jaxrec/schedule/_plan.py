@@ -17,12 +17,10 @@ from jaxrec import _core
 from jaxrec._errors import from_message
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._limits import Limits, limits_for
 from jaxrec.split._program import Program
 
 _TARGET = "jaxrec_plan"
-
-CALL_LIMIT = 10_000_000
-"""Calls after which a recursion is taken to be without end."""
 
 LanePattern = tuple[int, int]
 """How lanes index an outer value: lane `l` reads element `(l // stride) % size`."""
@@ -66,19 +64,28 @@ def _ffi_plan(
     call = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
     made = call(
         *arrays,
-        lanes=np.int64(layout.lanes),
-        widths=np.asarray(layout.widths, np.int64),
-        costs=np.asarray(layout.costs, np.float64),
-        names=program.names,
-        outer_lanes=_patterns(inputs.patterns),
-        max_calls=np.int64(layout.max_calls),
-        call_limit=np.int64(CALL_LIMIT),
-        collect=np.int64(layout.collect),
+        **request_attributes(program, layout, inputs),
         readers=np.int64(layout.readers),
         capacity=np.asarray([*layout.value_rows, *layout.read_rows], np.int64),
         workers=np.int64(0),
     )
     return list(made)
+
+
+def request_attributes(program: Program, layout: Layout, inputs: PlanInputs) -> dict[str, Any]:
+    """What the scheduler's handlers are told beside the arrays."""
+    limits = limits_for(layout.max_calls, stepped=program.is_stepped)
+    return {
+        "lanes": np.int64(layout.lanes),
+        "widths": np.asarray(layout.widths, np.int64),
+        "costs": np.asarray(layout.costs, np.float64),
+        "names": program.names,
+        "outer_lanes": lane_numbers(inputs.patterns),
+        "max_calls": np.int64(layout.max_calls),
+        "call_limit": np.int64(limits.calls),
+        "depth_limit": np.int64(limits.depth),
+        "collect": np.int64(layout.collect),
+    }
 
 
 def _callback_plan(
@@ -90,7 +97,9 @@ def _callback_plan(
     def on_host(*given: Any) -> list[Any]:
         host = [np.asarray(x) for x in given[1:]]
         made = dataclasses.replace(inputs, roots=tuple(host[:roots]), outers=tuple(host[roots:]))
-        schedule = plan_on_host(program, layout, made, max_calls=layout.max_calls)
+        schedule = plan_on_host(
+            program, layout, made, limits_for(layout.max_calls), layout.max_calls
+        )
         buffers = [np.zeros(t.shape, t.dtype) for t in types]
         schedule.fill(buffers, [*layout.value_rows, *layout.read_rows], layout.readers)
         return buffers
@@ -99,9 +108,16 @@ def _callback_plan(
 
 
 def plan_on_host(
-    program: Program, layout: Layout, inputs: PlanInputs, max_calls: int = -1, workers: int = 0
+    program: Program, layout: Layout, inputs: PlanInputs, limits: Limits, max_calls: int | None
 ) -> Any:
     """Runs the scheduler now.
+
+    Args:
+        program: what to schedule.
+        layout: the number of roots and the widths of waves.
+        inputs: what the schedule is a function of.
+        limits: what is taken to be without end.
+        max_calls: the calls that there is room for; None: as many as are made.
 
     Returns:
         The core's schedule.
@@ -114,19 +130,20 @@ def plan_on_host(
             program.words,
             [np.asarray(x, order="C") for x in inputs.roots],
             [np.asarray(x, order="C") for x in inputs.outers],
-            _patterns(inputs.patterns),
+            lane_numbers(inputs.patterns),
             layout.lanes,
             list(layout.widths),
             list(layout.costs),
             program.names,
-            max_calls,
-            CALL_LIMIT,
+            -1 if max_calls is None else max_calls,
+            limits.calls,
             layout.collect,
-            workers,
+            depth_limit=limits.depth,
         )
     except _core.PlanError as error:
         raise from_message(error.args[1]) from None
 
 
-def _patterns(patterns: Sequence[LanePattern | None]) -> Any:
+def lane_numbers(patterns: Sequence[LanePattern | None]) -> Any:
+    """How lanes index arrays, as the scheduler takes it: two numbers an array."""
     return np.asarray([x for p in patterns for x in (p or (1, 0))], np.int64)

@@ -14,7 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +23,15 @@ from jax import lax
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
+from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._run import traced_run
+from jaxrec.executors.host._schedule import plan_call
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
-from jaxrec.primitives._params import Params, bound, decide_capacity, plan_now
-from jaxrec.primitives._rec import rec
+from jaxrec.primitives._capacity import decide_capacity, on_graph, plan_now
+from jaxrec.primitives._params import Params, bound
+from jaxrec.primitives._primitives import compiled_programs
+from jaxrec.primitives._rules import rec
 from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
 from jaxrec.schedule._profile_text import format_profile
 from jaxrec.schedule._report import Schedule
@@ -65,6 +70,46 @@ class CellTime:
         return self.waves * self.seconds
 
 
+class Launch(NamedTuple):
+    """A launch of executor "host", measured.
+
+    Attributes:
+        name: of the cell, or what else it did.
+        worker: who launched it.
+        domain: whose tapes it worked on.
+        device: where.
+        calls: how many calls it ran.
+        width: rows computed.
+        start: seconds from the beginning of the run.
+        seconds: how long it took.
+    """
+
+    name: str
+    worker: int
+    domain: int
+    device: str
+    calls: int
+    width: int
+    start: float
+    seconds: float
+
+
+class WorkerTime(NamedTuple):
+    """What a worker of executor "host" did.
+
+    Attributes:
+        launches: how many.
+        steals: how many of them it took from another worker.
+        busy: seconds of its launches.
+        idle: seconds that it looked for work or slept.
+    """
+
+    launches: int
+    steals: int
+    busy: float
+    idle: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Profile:
     """What a call costs; `str()` prints it as tables.
@@ -77,6 +122,8 @@ class Profile:
         compilations: XLA programs that the call compiled; 0 if it had been made before.
         value_bytes: memory of the value tapes; 0 for the reference executor, which has no tapes.
         residual_bytes: memory that the forward pass of a gradient keeps besides them; likewise.
+        launches: of executor "host", in the order of the schedule; else none.
+        workers: of executor "host"; else none.
     """
 
     executor: str
@@ -86,11 +133,23 @@ class Profile:
     compilations: int
     value_bytes: int
     residual_bytes: int
+    launches: tuple[Launch, ...] = ()
+    workers: tuple[WorkerTime, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows computed by the waves."""
+        return sum(cell.waves * cell.width for cell in self.cells)
+
+    @property
+    def unused_rows(self) -> int:
+        """Rows computed that nothing uses."""
+        return sum(cell.padding for cell in self.cells)
 
     @property
     def padding(self) -> float:
         """The share of the rows computed that nothing uses."""
-        return 1.0 - self.schedule.rows / max(self.schedule.padded_rows, 1)
+        return self.unused_rows / max(self.rows, 1)
 
     def __str__(self) -> str:
         return format_profile(self)
@@ -98,13 +157,15 @@ class Profile:
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the waves as a Chrome trace, which Perfetto (ui.perfetto.dev) shows.
 
-        One lane has the waves in the order in which they run. Durations are estimates: the time of
-        the wave's cell at its width, measured alone.
+        On executor "host" every worker has a lane and every device has one, with what was measured.
+        Else one lane has the waves in the order in which they run, and durations are estimates: the
+        time of the wave's cell at its width, measured alone.
 
         Args:
             path: the file to write, JSON.
         """
-        trace = {"traceEvents": list(self._events()), "displayTimeUnit": "ms"}
+        found = launch_events(self) if self.launches else self._events()
+        trace = {"traceEvents": list(found), "displayTimeUnit": "ms"}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(trace, file)
 
@@ -135,10 +196,9 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
         UnsupportedError: under `jit`, where there is nothing to measure yet.
     """
     _check_concrete(params, operands)
-    compiled = _programs(params.program)
-    first = _seconds(lambda: rec(operands, params))
-    compiled = _programs(params.program) - compiled
-    call = _median(lambda: rec(operands, params))
+    if params.executor == "host":
+        return profile_host(params, operands)
+    compiled, first, call = measured_call(params, operands)
     params = decide_capacity(params, operands)
     layout = params.layout()
     core = plan_now(params, operands, layout)
@@ -164,18 +224,92 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
     )
 
 
+def measured_call(params: Params, operands: Sequence[Any]) -> tuple[int, float, float]:
+    """Programs compiled by the first call, its seconds, and those of a later one."""
+    compiled = compiled_programs(params.program)
+    first = _seconds(lambda: rec(operands, params))
+    compiled = compiled_programs(params.program) - compiled
+    return compiled, first, _median(lambda: rec(operands, params))
+
+
+def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
+    """Measures an invocation of executor "host", once with every launch waited for."""
+    compiled, first, call = measured_call(params, operands)
+    host, report = traced_run(params, operands)
+    on = on_graph(params, operands)
+    launches = tuple(_launches(host, report))
+    ran = max((x.start + x.seconds for x in launches), default=0.0)
+    busy = [sum(x.seconds for x in launches if x.worker == k) for k in range(len(report.workers))]
+    return Profile(
+        executor="host",
+        schedule=Schedule(params.program, on.layout(), plan_now(on, operands, on.layout())),
+        stages={
+            "scheduling (on the host, by itself)": _median(lambda: plan_call(params, operands)),
+            "compilation (first call less a later one)": max(first - call, 0.0)
+            if compiled
+            else 0.0,
+            f"whole call (median of {_REPEATS})": call,
+            "tasks (one run, every launch waited for)": ran,
+        },
+        cells=tuple(_launched_cells(launches)),
+        compilations=compiled,
+        value_bytes=host.plan.domains
+        * sum(
+            rows * _nbytes(aval)
+            for rows, aval in zip(host.layout.value_rows, params.program.classes, strict=True)
+        ),
+        residual_bytes=_residual_bytes(on, operands),
+        launches=launches,
+        workers=tuple(
+            WorkerTime(tasks, steals, busy[k], idle * 1e-9)
+            for k, (tasks, steals, idle) in enumerate(report.workers)
+        ),
+    )
+
+
+def _launches(host: HostCall, report: Any) -> Iterator[Launch]:
+    for label, (worker, start, end) in zip(host.tasks.labels, report.times, strict=True):
+        device = str(host.device(label.domain) or host.options.devices[0])
+        taken = (start * 1e-9, (end - start) * 1e-9)
+        yield Launch(label.name, worker, label.domain, device, label.calls, label.width, *taken)
+
+
+def _launched_cells(launches: Sequence[Launch]) -> Iterator[CellTime]:
+    """The cells at each width, with the mean time of their waves."""
+    waves: dict[tuple[str, int], list[Launch]] = {}
+    for launch in launches:
+        if launch.width and not launch.name.startswith("copy"):
+            waves.setdefault((launch.name, launch.width), []).append(launch)
+    for (name, width), mine in sorted(waves.items()):
+        seconds = statistics.fmean(x.seconds for x in mine)
+        yield CellTime(name, width, len(mine), sum(x.calls for x in mine), seconds)
+
+
+def launch_events(profile: Profile) -> Iterator[dict[str, Any]]:
+    """Launches as events of a Chrome trace: by worker, and again by device."""
+    devices = list(dict.fromkeys(x.device for x in profile.launches))
+    for pid, name in enumerate((f"jaxrec {profile.schedule.name}: workers", "devices")):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+    names = [(0, k, f"worker {k}") for k in range(len(profile.workers))]
+    names += [(1, k, device) for k, device in enumerate(devices)]
+    for pid, tid, name in names:
+        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+    for number, x in enumerate(profile.launches):
+        args = {"task": number, "calls": x.calls, "width": x.width, "domain": x.domain}
+        lanes = (0, x.worker), (1, devices.index(x.device))
+        for pid, tid in lanes:
+            yield {
+                "ph": "X", "name": x.name, "cat": "wave", "pid": pid, "tid": tid,
+                "ts": 1e6 * x.start, "dur": 1e6 * x.seconds, "args": args,
+            }  # fmt: skip
+
+
 def _check_concrete(params: Params, operands: Sequence[Any]) -> None:
     if not all(map(_compat.is_concrete, operands)):
         raise UnsupportedError(
             f"{params.program.name}.profile got arguments whose values are not known: it was "
             "called under jit, grad or vmap. It measures a call that runs now; call it outside."
         )
-
-
-def _programs(program: Program) -> int:
-    """XLA programs compiled so far for eager calls."""
-    jitted = [fun for fun in program.cache.values() if hasattr(fun, "_cache_size")]
-    return sum(fun._cache_size() for fun in jitted)
 
 
 def _seconds(run: Callable[[], Any]) -> float:

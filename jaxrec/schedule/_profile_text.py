@@ -24,7 +24,8 @@ def _lines(profile: Profile) -> Iterator[str]:
     stages = [(label, _time(seconds)) for label, seconds in profile.stages.items()]
     yield from _table([("stage", "time"), *stages])
     yield ""
-    head = ("cell, measured alone", "width", "waves", "calls", "padding", "a wave", "all waves")
+    measured = "cell, launched" if profile.launches else "cell, measured alone"
+    head = (measured, "width", "waves", "calls", "padding", "a wave", "all waves")
     cells = [
         (
             cell.cell,
@@ -39,13 +40,26 @@ def _lines(profile: Profile) -> Iterator[str]:
     ]
     yield from _table([head, *cells])
     yield ""
-    unused = schedule.padded_rows - schedule.rows
-    yield f"padding: {unused} of {schedule.padded_rows} rows computed ({profile.padding:.0%})"
+    yield from _workers(profile)
+    unused, rows = profile.unused_rows, profile.rows
+    yield f"padding: {unused} of {rows} rows computed ({profile.padding:.0%})"
     yield f"programs compiled by this call: {profile.compilations}"
     yield (
         f"memory: {_size(profile.value_bytes)} of value tapes, and under a gradient "
         f"{_size(profile.residual_bytes)} of residuals"
     )
+
+
+def _workers(profile: Profile) -> Iterator[str]:
+    """What each worker did; nothing for executors without."""
+    if not profile.workers:
+        return
+    rows = [("worker", "launches", "stolen", "busy", "idle")]
+    for number, worker in enumerate(profile.workers):
+        counts = str(worker.launches), str(worker.steals)
+        rows.append((str(number), *counts, _time(worker.busy), _time(worker.idle)))
+    yield from _table(rows)
+    yield ""
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +35,6 @@ class Schedule:
 
     Attributes:
         name: the user's name for the function.
-        waves: the waves, in order.
         num_calls: calls made.
         depth: the longest chain of nested calls; the root alone is 1.
     """
@@ -43,16 +44,19 @@ class Schedule:
         self.name: str = program.name
         self.num_calls: int = core.num_calls
         self.depth: int = core.depth
-        widths = len(layout.widths)
-        self.waves: tuple[Wave, ...] = tuple(
-            Wave(
-                program.cells[kind // widths].cell.name,
-                int(row) - layout.pad,
-                int(count),
-                layout.widths[kind % widths],
-            )
-            for kind, count, row in np.asarray(core.waves)[:, :3].tolist()
-        )
+        self._cells = [spec.cell.name for spec in program.cells]
+        self._widths, self._pad = layout.widths, layout.pad
+        self._table = np.asarray(core.waves)[:, :3]  # kind, count, first row
+
+    @functools.cached_property
+    def waves(self) -> tuple[Wave, ...]:
+        """The waves, in order."""
+        return tuple(self._first_waves(len(self._table)))
+
+    def _first_waves(self, count: int) -> Iterator[Wave]:
+        for kind, size, row in self._table[:count].tolist():
+            cell, width = divmod(kind, len(self._widths))
+            yield Wave(self._cells[cell], row - self._pad, size, self._widths[width])
 
     def call_path(self, row: int) -> str:
         """The call path of a call: `f -> f[1] -> g[0]`, with the label of each call site.
@@ -70,23 +74,24 @@ class Schedule:
     @property
     def rows(self) -> int:
         """Firings of cells: the rows that waves compute and that something uses."""
-        return sum(wave.count for wave in self.waves)
+        return int(self._table[:, 1].sum(dtype=np.int64))
 
     @property
     def padded_rows(self) -> int:
         """Rows computed, those past the count of a wave included."""
-        return sum(wave.width for wave in self.waves)
+        widths = np.asarray(self._widths, np.int64)
+        return int(widths[self._table[:, 0] % len(widths)].sum())
 
     def __str__(self) -> str:
         head = (
             f"{self.name}: {self.num_calls} calls, depth {self.depth}, "
-            f"{len(self.waves)} waves, {self.rows} rows ({self.padded_rows} computed)"
+            f"{len(self._table)} waves, {self.rows} rows ({self.padded_rows} computed)"
         )
         lines = [
             f"  {k:4d}  {w.cell:24s} rows {w.start}..{w.start + w.count - 1} of width {w.width}"
-            for k, w in enumerate(self.waves[:_PRINTED])
+            for k, w in enumerate(self._first_waves(_PRINTED))
         ]
-        left_out = len(self.waves) - _PRINTED
+        left_out = len(self._table) - _PRINTED
         tail = [f"  ... {left_out} more waves"] if left_out > 0 else []
         return "\n".join([head, *lines, *tail])
 

@@ -3,7 +3,7 @@
 Forward: a scalar is *computable* when it follows from control arguments, outer arrays and
 constants by operations that the machine knows. Which arguments are control arguments is found by
 a fixpoint that starts from all scalars and drops those for which some call site passes a value
-that is not computable.
+that is not computable, unless control *demands* them: see `_demand`.
 
 Backward: integers and booleans that are computable always live in the control plane. Floating
 scalars live in the data plane, where they have derivatives, and a copy of them is computed by the
@@ -20,22 +20,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jaxrec._errors import UnsupportedError
-from jaxrec.graph._ir import (
-    Atom,
-    Call,
-    Const,
-    Function,
-    Graph,
-    Op,
-    Prim,
-    Region,
-    Switch,
-    Value,
-    has_call,
-    walk,
-)
+from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split import _scalar
+from jaxrec.split._demand import Demand, decides_work, find_demand
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +33,15 @@ class Binding:
         outer_of: every outer value, with the value it stands for at the root.
         derived: values computed from outer values alone.
         computable: values that the control machine can compute.
+        demanded: values that control needs and that follow from what cells compute.
+        imports: those of them that the machine reads from tapes; it computes the others from these.
     """
 
     outer_of: dict[Value, Value]
     derived: frozenset[Value]
     computable: frozenset[Value]
+    demanded: frozenset[Value] = frozenset()
+    imports: frozenset[Value] = frozenset()
 
     def is_array(self, atom: Atom) -> bool:
         """Whether a value is an outer array, or computed from outer arrays alone."""
@@ -60,7 +51,8 @@ class Binding:
         """Whether the control machine can supply a value."""
         if isinstance(atom, Const):
             return _scalar.fits(atom.aval)
-        return atom in self.computable or (self.is_array(atom) and _scalar.fits(atom.aval))
+        known = atom in self.computable or atom in self.demanded
+        return known or (self.is_array(atom) and _scalar.fits(atom.aval))
 
     def is_export(self, atom: Atom) -> bool:
         """Whether cells take a value from the control plane: an integer scalar of a call."""
@@ -71,35 +63,72 @@ class Binding:
             and not np.issubdtype(atom.aval.dtype, np.floating)
         )
 
+    def is_load(self, op: Prim) -> bool:
+        """Whether an operation reads elements of an outer array at computed indices."""
+        return is_load(op, self.outer_of, self.derived)
+
     def is_control_switch(self, op: Op) -> bool:
         """Whether the scheduler decides a Switch; a cell decides the others."""
         return isinstance(op, Switch) and self.is_control(op.index)
 
 
 def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
-    """Splits the values of a graph between the planes.
+    """Splits the values of a graph between the planes."""
+    derived = derived_values(graph, outer_of)
+    kept: frozenset[Value] = frozenset()
+    while True:
+        binding = _bind_keeping(graph, outer_of, derived, kept)
+        demand = _demand(graph, binding)
+        if not demand.params:
+            return dataclasses.replace(binding, demanded=demand.values, imports=demand.imports)
+        kept |= demand.params
 
-    Raises:
-        UnsupportedError: a choice with calls in it depends on a computed array.
-    """
-    derived = _derived(graph, outer_of)
-    assumed = {
+
+def _bind_keeping(
+    graph: Graph, outer_of: dict[Value, Value], derived: frozenset[Value], kept: frozenset[Value]
+) -> Binding:
+    """The analysis with the parameters `kept` taken for control arguments in any case."""
+    assumed = _scalar_params(graph, outer_of)
+    while True:
+        binding = Binding(outer_of, derived, _computable(graph, outer_of, derived, assumed))
+        dropped = _not_computable_somewhere(graph, binding, assumed) - kept
+        if not dropped:
+            return binding
+        assumed -= dropped
+
+
+def _scalar_params(graph: Graph, outer_of: dict[Value, Value]) -> set[Value]:
+    return {
         param
         for function in graph.functions
         for param in function.params
         if param not in outer_of and not param.aval.shape and _scalar.fits(param.aval)
     }
-    while True:
-        binding = Binding(outer_of, derived, _computable(graph, outer_of, derived, assumed))
-        dropped = _not_computable_somewhere(graph, binding, assumed)
-        if not dropped:
-            break
-        assumed -= dropped
-    _check_planned(graph, binding)
-    return binding
 
 
-def _derived(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Value]:
+def _demand(graph: Graph, binding: Binding) -> Demand:
+    """What control needs beyond what it can compute, and where it takes it from.
+
+    The machine could compute more if it had every scalar argument and every scalar result of a
+    call or of a choice between cells. Where a choice needs such a value, or an operation on such
+    values, the machine computes it from imports of them, since it would take a cell more to do so;
+    where it needs any other result of a cell, it imports that.
+    """
+    results = {
+        value
+        for function in graph.functions
+        for op in walk(function.body)
+        if isinstance(op, Call) or decides_work(op)
+        for value in op.outputs
+        if not value.aval.shape and _scalar.fits(value.aval)
+    }
+    seeds = _scalar_params(graph, binding.outer_of) | results
+    wide = _computable(graph, binding.outer_of, binding.derived, seeds)
+    return find_demand(graph, binding, wide)
+
+
+def derived_values(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Value]:
+    """The values that are computed from outer values alone."""
     found: set[Value] = set()
     for function in graph.functions:
         for op in walk(function.body):
@@ -162,39 +191,6 @@ def _not_computable_somewhere(graph: Graph, binding: Binding, assumed: set[Value
     }
 
 
-def _check_planned(graph: Graph, binding: Binding) -> None:
-    for function in graph.functions:
-        for op in walk(function.body):
-            if isinstance(op, Switch) and has_call(op) and not binding.is_control(op.index):
-                raise UnsupportedError(_computed_predicate(function, op, binding))
-
-
-def _computed_predicate(function: Function, op: Switch, binding: Binding) -> str:
-    cause = _first_computed(function, op.index, binding)
-    return (
-        f"{function.name} chooses whether to call by a value that is computed from arrays "
-        f"({cause}). Recursion whose control depends on computed values is not supported: make the "
-        "choice depend on indices, counters, and arrays that every call passes on unchanged."
-    )
-
-
-def _first_computed(function: Function, index: Atom, binding: Binding) -> str:
-    """Names the operation at which a predicate leaves the control plane."""
-    makers = {v: op for op in walk(function.body) for v in op.outputs}
-    todo: list[Atom] = [index]
-    cause = "its index"
-    while todo:
-        atom = todo.pop()
-        op = makers.get(atom) if isinstance(atom, Value) else None
-        if op is None or binding.is_control(atom):
-            if isinstance(atom, Value) and atom in function.params and not binding.is_control(atom):
-                return f"argument {function.param_names[function.params.index(atom)]}"
-            continue
-        cause = f"the result of {op.name}" if isinstance(op, Prim) else "the result of a call"
-        todo.extend(op.inputs if isinstance(op, Prim) else ())
-    return cause
-
-
 def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> frozenset[Value]:
     """The values that the control machine must compute: for choices and for what cells read."""
     makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
@@ -209,6 +205,8 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
         if isinstance(atom, Const) or atom in seen or binding.is_array(atom):
             continue
         seen.add(atom)
+        if atom in binding.imports:
+            continue
         todo.extend(passed.get(atom, ()))
         op = makers.get(atom)
         if isinstance(op, Prim):

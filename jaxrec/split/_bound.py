@@ -6,10 +6,13 @@ elements of that array, its *nodes*, once each, as in a tree:
 
 * if it reads them in every call, each call is a node: at most N calls;
 * if it reads them only in some branches, other calls stand for "no node" (an index of -1): then its
-  calls are those that its callers make, and each caller makes them from at most N nodes.
+  calls are those that its callers make, and each caller makes them from at most N nodes;
+* a helper that runs a loop of another function is no node either, whatever it reads; if it calls
+  itself, the number of its iterations must be known.
 
-The bound is a guess about the shape of the data, which the scheduler checks: calls that exceed it
-are an error, never a wrong result.
+A function that leads back to itself nowhere needs no guess: its text says how many calls it makes.
+Else the bound is a guess about the shape of the data, which the scheduler checks: calls that exceed
+it are an error, never a wrong result.
 """
 
 from __future__ import annotations
@@ -32,11 +35,13 @@ class Visits:
         arrays: the arrays that it indexes by its arguments.
         always: whether every call reads one of them.
         calls: for each function, the most call sites of it that one frame passes.
+        trips: the most frames that one call from another function leads to by calls of itself.
     """
 
     arrays: tuple[Value, ...]
     always: bool
     calls: tuple[int, ...]
+    trips: int | None = None
 
 
 def visits_of(
@@ -46,11 +51,10 @@ def visits_of(
     everywhere = list(_indexed(walk(function.body), binding, set(control)))
     always = list(_indexed(function.body.ops, binding, set(control)))
     most = _most_calls(function.body)
-    return Visits(
-        tuple(dict.fromkeys(everywhere)),
-        bool(always),
-        tuple(most[k] for k in range(len(graph.functions))),
-    )
+    calls = tuple(most[k] for k in range(len(graph.functions)))
+    if function.helper:
+        return Visits((), False, calls, function.trips)
+    return Visits(tuple(dict.fromkeys(everywhere)), bool(always), calls)
 
 
 def most_calls(visits: Sequence[Visits], lanes: int, size_of: Callable[[Value], int]) -> int | None:
@@ -61,11 +65,37 @@ def most_calls(visits: Sequence[Visits], lanes: int, size_of: Callable[[Value], 
         lanes: number of roots.
         size_of: the number of elements of a node array, those of all lanes together.
     """
+    without = _calls_without_recursion(visits)
+    if without is not None:
+        return lanes * without
     if not any(v.arrays for v in visits):
         return None
     bounds = [_frames(visits, k, lanes, size_of, ()) for k in range(len(visits))]
     known = [bound for bound in bounds if bound is not None]
     return sum(known) if len(known) == len(bounds) else None
+
+
+def _calls_without_recursion(visits: Sequence[Visits]) -> int | None:
+    """The most calls of one root, itself included, if no function leads back to itself."""
+    totals: dict[int, int] = {}
+    open_functions: set[int] = set()
+
+    def total(index: int) -> int | None:
+        if index in open_functions:
+            return None
+        if index not in totals:
+            open_functions.add(index)
+            made = 1
+            for callee, sites in enumerate(visits[index].calls):
+                inner = total(callee) if sites else 0
+                if inner is None:
+                    return None
+                made += sites * inner
+            open_functions.discard(index)
+            totals[index] = made
+        return totals[index]
+
+    return total(0)
 
 
 def _frames(
@@ -83,7 +113,7 @@ def _frames(
         return None
     total = lanes if index == 0 else 0
     for k, caller in enumerate(visits):
-        if caller.calls[index]:
+        if caller.calls[index] and not (k == index and mine.trips):
             nodes = (
                 max(map(size_of, caller.arrays))
                 if caller.arrays
@@ -92,7 +122,7 @@ def _frames(
             if nodes is None:
                 return None
             total += caller.calls[index] * nodes
-    return total
+    return total * (mine.trips or 1)
 
 
 def _most_calls(region: Region) -> collections.Counter[int]:

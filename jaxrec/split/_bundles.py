@@ -2,8 +2,9 @@
 
 The results of a Tree-LSTM call are h and c, written by one cell and passed on side by side. As one
 row of a tape they are gathered once instead of twice, and so are their cotangents. Tape classes
-are bundled when every call, Merge, cell and parameter list that has one of them has each of them
-once, and every tuple of them that is passed on comes from one place.
+are bundled when control imports none of them, when every call, Merge, cell and parameter list that
+has one of them has each of them once, and when every tuple of them that is passed on comes from one
+place.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class Bundles:
         self._parts: dict[Value, tuple[Value, ...]] = {}
         self._bundle_of: dict[int, Candidate] = {}
         sites = _Sites(graph, binding, cells)
+        imported = {classes.of(value) for value in binding.imports}
         for candidate in _candidates(graph, sites, classes):
+            if imported.intersection(candidate):
+                continue
             parts = _instances(candidate, sites, classes)
             if parts is not None and not self._bundle_of.keys() & set(candidate):
                 self._bundle_of.update(dict.fromkeys(candidate, candidate))

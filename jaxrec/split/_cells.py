@@ -186,6 +186,8 @@ class _Splitter:
         return level_of, op_level
 
     def _is_floating(self, op: Op) -> bool:
+        if self.binding.imports.intersection(op.outputs):
+            return False
         if self.binding.derived.issuperset(op.outputs):
             return True
         return not _is_heavy(op) and not any(self.is_tape_value(a) for a in free_atoms(op))
@@ -201,7 +203,7 @@ class _Splitter:
         for op in reversed(region.ops):
             if op not in op_level or not self.is_cell_op(op) or _is_heavy(op):
                 continue
-            if results.intersection(op.outputs):
+            if (results | self.binding.imports).intersection(op.outputs):
                 continue
             uses = [use for value in op.outputs for use in users.of(value)]
             uses = [use for use in uses if use in op_level or self.is_cell_op(use)]
@@ -222,7 +224,7 @@ class _Splitter:
             (value, value)
             for op in ops
             for value in op.outputs
-            if value in self.live and users.outside(value, mine)
+            if value in self.live and (users.outside(value, mine) or value in self.binding.imports)
         ]
         outputs += handed
         if not outputs:

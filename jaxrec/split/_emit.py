@@ -1,8 +1,8 @@
 """Control bytecode: what a frame of a function does on the host.
 
-The code of a function computes its predicates and the control arguments of its calls, and fires
-its cells. It never waits: a value of the data plane is a *slot*, a reference that the scheduler
-resolves later.
+The code of a function computes its predicates and the control arguments of its calls, and fires its
+cells. A value of the data plane is a *slot*, a reference that the scheduler resolves later, so the
+code waits for no cell, except where control itself depends on one: IMPORT.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jaxrec.graph._ir import (
     walk,
 )
 from jaxrec.split import _scalar
-from jaxrec.split._binding import Binding, is_load
+from jaxrec.split._binding import Binding
 from jaxrec.split._bundles import Bundles
 from jaxrec.split._cells import Cell, Cells
 from jaxrec.split._classes import result_values, tape_of
@@ -91,6 +91,11 @@ def params_of(
     return control, data
 
 
+def import_classes(binding: Binding, bundles: Bundles) -> list[int]:
+    """The tape classes that control reads."""
+    return sorted({bundles.of(value) for value in binding.imports})
+
+
 class _FunctionEmitter:
     def __init__(
         self,
@@ -114,6 +119,7 @@ class _FunctionEmitter:
             v: _single(k) for k, v in enumerate(self.control_params)
         }
         self.constants: dict[tuple[int, int], int] = {}
+        self.imports = import_classes(binding, bundles)
         self.makers = {v: op for op in walk(function.body) for v in op.outputs}
 
     def put(self, opcode: str, *operands: int) -> None:
@@ -127,6 +133,13 @@ class _FunctionEmitter:
     def register(self) -> int:
         self.num_registers += 1
         return self.num_registers - 1
+
+    def fresh(self, shape: tuple[int, ...]) -> Registers:
+        """A new register for each element."""
+        registers = np.empty(shape, dtype=object)
+        for index in np.ndindex(*shape):
+            registers[index] = self.register()
+        return registers
 
     def made(self, values: Sequence[Value]) -> list[int]:
         """New slots for tape values where they are made, one for each row."""
@@ -186,14 +199,11 @@ class _FunctionEmitter:
         return self.registers[atom]
 
     def _operands(self, atom: Atom) -> Sequence[Atom]:
-        if self._is_ready(atom) or self.binding.is_array(atom):
+        if self._is_ready(atom) or self.binding.is_array(atom) or atom in self.binding.imports:
             return ()
         op = self.makers[atom]  # type: ignore[index]
         assert isinstance(op, Prim)
-        return op.inputs[1:] if self._loads(op) else op.inputs
-
-    def _loads(self, op: Prim) -> bool:
-        return is_load(op, self.binding.outer_of, self.binding.derived)
+        return op.inputs[1:] if self.binding.is_load(op) else op.inputs
 
     def _compute(self, atom: Atom) -> None:
         if self._is_ready(atom):
@@ -202,14 +212,24 @@ class _FunctionEmitter:
         if self.binding.is_array(atom):
             self.registers[atom] = self._load(atom, [], atom.aval.shape)
             return
+        if atom in self.binding.imports:
+            self.registers[atom] = _single(self._import(atom))
+            return
         op = self.makers[atom]
         assert isinstance(op, Prim)
-        if self._loads(op):
+        if self.binding.is_load(op):
             starts = [int(self._ready(a)[()]) for a in op.inputs[1:]]
             self.registers[atom] = self._load(op.inputs[0], starts, op.eqn.params["slice_sizes"])
         else:
             args = [self._ready(a) for a in op.inputs]
             self.registers[atom] = _scalar.compile_op(op, args, self)
+
+    def _import(self, value: Value) -> int:
+        """Waits for a value that a cell makes."""
+        target = self.register()
+        number = self.imports.index(self.bundles.of(value))
+        self.put("IMPORT", target, self.slots[value], number)
+        return target
 
     def _load(self, array: Atom, starts: Sequence[int], sizes: Sequence[int]) -> Registers:
         """Loads a block of an outer array; an axis taken whole needs no start."""
@@ -240,8 +260,14 @@ class _FunctionEmitter:
         for level in self.cells.blocks[region].levels:
             if level.cell is not None:
                 self.fire(level.cell)
-            for op in level.ops:
+            for op in sorted(level.ops, key=self._waits):
                 self.op(op, region)
+
+    def _waits(self, op: Op) -> int:
+        """An order in which no call waits for a computed value that only later ones need."""
+        if isinstance(op, Switch):
+            return 2
+        return int(any(a in self.binding.demanded and a not in self.registers for a in op.inputs))
 
     def fire(self, cell: Cell) -> None:
         exports = [self.scalar(v) for v in cell.exports]
@@ -272,7 +298,8 @@ class _FunctionEmitter:
         index = self.scalar(op.index)
         self.put("SWITCH", index, *self.counted([0] * len(op.regions)))
         targets = len(self.words) - len(op.regions)
-        merged = {v: self.register() for v in op.outputs if v in self.needed}
+        computed = [v for v in op.outputs if v in self.needed and v not in self.binding.imports]
+        merged = {v: self.fresh(v.aval.shape) for v in computed}
         live = [v for v in op.outputs if v in self.cells.live]
         slots = self.made(live)
         ends = []
@@ -283,13 +310,13 @@ class _FunctionEmitter:
             ends.append(len(self.words) - 1)
         for end in ends:
             self.words[end] = len(self.words)
-        self.registers.update((v, _single(r)) for v, r in merged.items())
+        self.registers.update(merged)
 
     def _branch(
         self,
         op: Switch,
         region: Region,
-        merged: dict[Value, int],
+        merged: dict[Value, Registers],
         live: Sequence[Value],
         slots: Sequence[int],
     ) -> None:
@@ -300,9 +327,10 @@ class _FunctionEmitter:
         sources = self.passed(region, [yields[v] for v in live], live)
         for slot, source in zip(slots, sources, strict=True):
             self.put("ALIAS", slot, source)
-        for value, register in merged.items():
-            dtype = DTYPES[value.aval.dtype.name]
-            self.put("CONVERT", register, dtype, dtype, self.scalar(yields[value]))
+        for value, registers in merged.items():
+            dtype, made = DTYPES[value.aval.dtype.name], self.control(yields[value])
+            for index in np.ndindex(*registers.shape):
+                self.put("CONVERT", int(registers[index]), dtype, dtype, int(made[index]))
         self.registers, self.constants = before
 
 

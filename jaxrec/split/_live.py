@@ -11,7 +11,8 @@ from jaxrec.split._binding import Binding
 def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
     """The values that cells compute or that flow between cells.
 
-    Starts from the results of every function and follows operands backwards. An integer that the
+    Starts from the results of every function, and what control imports, and follows operands
+    backwards. An integer that the
     control plane supplies ends the search, as an outer value does.
     """
     makers = _makers(graph, binding)
@@ -19,6 +20,7 @@ def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
     calls = _calls_of(graph)
     live: set[Value] = set()
     todo: list[Atom] = [atom for f in graph.functions for atom in f.body.results]
+    todo += binding.imports
     while todo:
         atom = todo.pop()
         if isinstance(atom, Const) or atom in live:

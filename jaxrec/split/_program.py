@@ -18,11 +18,13 @@ from jaxrec.split._bundles import Bundles, row_type
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops
-from jaxrec.split._emit import Code, OuterTable, emit_function
+from jaxrec.split._emit import Code, OuterTable, emit_function, import_classes
+from jaxrec.split._memo import check_shared
+from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._outer import find_outers
 from jaxrec.split._scalar import DTYPES
 
-_MAGIC, _VERSION = 0x6A72, 1
+_MAGIC, _VERSION = 0x6A72, 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +38,8 @@ class CellSpec:
         outputs: tape classes written, one for each row.
         input_parts: the values that each row read holds, one after the other.
         output_parts: the atoms whose values each row written holds.
-        calls: calls that the same frame surely makes whenever the cell fires.
+        calls: calls that the same frame surely makes whenever the cell fires, but for those of
+            functions that are shared.
     """
 
     cell: Cell
@@ -64,6 +67,7 @@ class Program:
         data_rows: for each row of arguments of the root its class and the positions of its parts in
             `data`.
         result_rows: for each row of results its class and the positions of its parts in them.
+        imports: the tape classes that control reads; if there are any, the program is stepped.
         control_outers: the arrays that the control machine reads, some computed beforehand.
         words: the encoded control program.
         names: the names that the scheduler puts in messages.
@@ -72,6 +76,7 @@ class Program:
         fires: an upper bound on the cells that one call fires.
         visits: for each function, the arrays whose elements its calls stand for.
         row_flops: arithmetic of one call of the most expensive cell.
+        native: the program for the native machine, if all values are scalars.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -85,6 +90,7 @@ class Program:
     members: tuple[tuple[ShapedArray, ...], ...]
     data_rows: tuple[tuple[int, tuple[int, ...]], ...]
     result_rows: tuple[tuple[int, tuple[int, ...]], ...]
+    imports: tuple[int, ...]
     control_outers: tuple[Value, ...]
     words: np.ndarray[Any, np.dtype[np.int64]]
     names: str
@@ -93,12 +99,18 @@ class Program:
     fires: int
     visits: tuple[Visits, ...]
     row_flops: float
+    native: NativeProgram | None
     cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
         """The user's name for the entry function."""
         return self.graph.entry.name
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether control depends on what cells compute."""
+        return bool(self.imports)
 
     @property
     def max_inputs(self) -> int:
@@ -130,7 +142,7 @@ def split(graph: Graph) -> Program:
     """Splits a graph into the two planes.
 
     Raises:
-        UnsupportedError: control depends on computed arrays.
+        SignatureError: a function is shared whose calls cannot be compared.
     """
     check_graph(graph)
     outer_of = find_outers(graph)
@@ -142,6 +154,8 @@ def split(graph: Graph) -> Program:
     codes = [
         emit_function(graph, f, binding, cells, needed, bundles, table) for f in graph.functions
     ]
+    for function, code in zip(graph.functions, codes, strict=True):
+        check_shared(function, code.data_params)
     return _assemble(graph, binding, cells, bundles, codes, table)
 
 
@@ -159,7 +173,8 @@ def _assemble(
     specs = tuple(_cell_spec(cell, outers, bundles, calls[cell]) for cell in cells.cells)
     result_rows = _rows(result_values(entry.body, cells), bundles)
     data_rows = _rows(entry_code.data_params, bundles)
-    words = _encode(graph, cells, codes, table, specs, bundles)
+    imports = import_classes(binding, bundles)
+    words = _encode(graph, cells, codes, table, specs, bundles, imports)
     names = _names(graph, codes, table)
     count = len(bundles.members)
     return Program(
@@ -173,6 +188,7 @@ def _assemble(
         members=tuple(bundles.members),
         data_rows=data_rows,
         result_rows=result_rows,
+        imports=tuple(imports),
         control_outers=tuple(table.values),
         words=np.asarray(words, np.int64),
         names=names,
@@ -184,6 +200,7 @@ def _assemble(
             for f, code in zip(graph.functions, codes, strict=True)
         ),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
+        native=compile_native(graph, binding.outer_of),
     )
 
 
@@ -212,10 +229,12 @@ def _encode(
     table: OuterTable,
     specs: Sequence[CellSpec],
     bundles: Bundles,
+    imports: Sequence[int],
 ) -> list[int]:
     functions: list[int] = [len(codes), 0]
     for function, code in zip(graph.functions, codes, strict=True):
         results = bundles.rows(result_values(function.body, cells))
+        functions.append(int(function.memo))
         functions += _counted([DTYPES[v.aval.dtype.name] for v in code.control_params])
         functions += _counted([bundles.of(v) for v in bundles.rows(code.data_params)])
         functions += _counted([bundles.of(v) for v in results])
@@ -229,6 +248,9 @@ def _encode(
         words += _counted(spec.inputs)
         words += _counted(spec.outputs)
         words += _counted([DTYPES[v.aval.dtype.name] for v in spec.cell.exports])
+    words.append(len(imports))
+    for c in imports:
+        words += [c, DTYPES[row_type(bundles.members[c]).dtype.name]]
     return words + functions
 
 
@@ -249,11 +271,13 @@ def _names(graph: Graph, codes: Sequence[Code], table: OuterTable) -> str:
 
 
 def _sure_calls(graph: Graph, cells: Cells) -> dict[Cell, int]:
-    """For each cell, the calls that a frame surely makes if it fires the cell."""
+    """For each cell, the frames that a frame surely adds if it fires the cell."""
     found: dict[Cell, int] = {}
+    shared = [function.memo for function in graph.functions]
 
     def visit(region: Region, outside: int) -> None:
-        calls = outside + sum(isinstance(op, Call) for op in region.ops)
+        added = [op for op in region.ops if isinstance(op, Call) and not shared[op.callee]]
+        calls = outside + len(added)
         for level in cells.blocks[region].levels:
             if level.cell is not None:
                 found[level.cell] = calls

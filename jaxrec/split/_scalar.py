@@ -91,9 +91,18 @@ _STRUCTURAL = {
     "slice",
     "rev",
     "concatenate",
+    "stack",
     "iota",
 }
-_SPECIAL = {"select_n", "convert_element_type", "integer_pow", "square", "clamp", "round"}
+_SPECIAL = {
+    "select_n",
+    "convert_element_type",
+    "integer_pow",
+    "square",
+    "clamp",
+    "round",
+    "dynamic_slice",
+}
 _KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_IDENTITY, *_STRUCTURAL, *_SPECIAL}
 
 
@@ -104,6 +113,8 @@ def fits(aval: ShapedArray) -> bool:
 
 def is_known(op: Prim) -> bool:
     """Whether the control machine can compute an operation on register arrays."""
+    if op.name in _REDUCE and op.inputs[0].aval.size == 0:
+        return False
     return op.name in _KNOWN and all(fits(v.aval) for v in op.outputs)
 
 
@@ -136,6 +147,8 @@ def _structural(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
         return _each(lambda k: to.constant(k, out.dtype), index.astype(object))
     if op.name == "concatenate":
         return np.concatenate(list(args), axis=params["dimension"])
+    if op.name == "stack":
+        return np.stack(list(args), axis=params["axis"])
     (x,) = args
     if op.name == "broadcast_in_dim":
         kept = [1] * out.ndim
@@ -170,6 +183,8 @@ def _special(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
     if op.name == "round":
         opcode = "ROUND" if int(params["rounding_method"]) == 0 else "ROUND_EVEN"
         return _each(lambda r: to.emit(opcode, dtype, r), args[0])
+    if op.name == "dynamic_slice":
+        return _dynamic_slice(op, args, to)
     power = 2 if op.name == "square" else params["y"]
     return _each(lambda r: _power(r, power, dtype, to), args[0])
 
@@ -186,6 +201,25 @@ def _select(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:
             )
         result = _each(lambda w, a, b: to.emit("SELECT", dtype, w, a, b), chosen, result, case)
     return result
+
+
+def _dynamic_slice(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
+    """A block of a register array: along each axis a choice among the possible starts.
+
+    The largest start that is not above the index wins, so an index out of range is clamped.
+    """
+    x, dtype = args[0], op.outputs[0].aval.dtype
+    for axis, (start, size) in enumerate(
+        zip(op.inputs[1:], op.eqn.params["slice_sizes"], strict=True)
+    ):
+        register, index_type = int(args[axis + 1][()]), start.aval.dtype
+        result = x.take(range(size), axis)
+        for first in range(1, x.shape[axis] - size + 1):
+            reached = to.emit("GE", index_type, register, to.constant(first, index_type))
+            block = x.take(range(first, first + size), axis)
+            result = _each(lambda a, b, w=reached: to.emit("SELECT", dtype, w, a, b), result, block)
+        x = result
+    return x
 
 
 def _power(register: int, power: int, dtype: Any, to: Emitter) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 if TYPE_CHECKING:
-    from jaxrec.trace._program import Pass
+    from jaxrec.trace._pass import Pass
 
 _context: Any = jax.make_user_context(None)
 

@@ -11,11 +11,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from jaxrec._errors import JaxRecError, SignatureError
+from jaxrec._errors import SignatureError
+from jaxrec.primitives._call import makes_calls, rec_switch
 from jaxrec.trace import _context
-from jaxrec.trace._program import Pass, Unresolved
-from jaxrec.trace._signature import Signature, common, differences, placeholder, traced_aval
+from jaxrec.trace._pass import Pass
+from jaxrec.trace._program import Unresolved
+from jaxrec.trace._signature import (
+    Signature,
+    common,
+    differences,
+    leaf_aval,
+    placeholder,
+    show,
+    traced_aval,
+)
 
 Branch = Callable[..., Any]
 
@@ -26,7 +39,8 @@ def cond(
     """Runs one of two functions, as `jax.lax.cond`; inside a `rec_fn`, a base case gives the type.
 
     Inside a `rec_fn` only the taken branch ever runs, also under `vmap`, where each lane decides
-    for itself. Outside it is `jax.lax.cond`.
+    for itself. (`jax.lax.cond` under `jax.vmap` runs both branches and selects among the results,
+    recursive calls included.) Outside it is `jax.lax.cond`.
 
     Args:
         pred: a boolean scalar.
@@ -52,13 +66,16 @@ def cond(
     running = _context.current()
     if running is None:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
+    branches = (false_fun, true_fun)
     if running.probing:
-        return _probe((false_fun, true_fun), operands)
-
-    def choose(false_fun: Branch, true_fun: Branch) -> Any:
-        return jax.lax.cond(pred, true_fun, false_fun, *operands)
-
-    return _staged(running, choose, (false_fun, true_fun), operands)
+        return _probe(branches, operands)
+    return _staged(
+        running,
+        branches,
+        operands,
+        in_jax=lambda closed: jax.lax.cond(pred, closed[1], closed[0]),
+        index=lambda: _decide(running.name, pred),
+    )
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -91,30 +108,85 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         return jax.lax.switch(index, branches, *operands)
     if running.probing:
         return _probe(tuple(branches), operands)
+    return _staged(
+        running,
+        branches,
+        operands,
+        in_jax=lambda closed: jax.lax.switch(index, closed),
+        index=lambda: _clamp(running.name, index, len(branches)),
+    )
 
-    def choose(*branches: Branch) -> Any:
-        return jax.lax.switch(index, branches, *operands)
 
-    return _staged(running, choose, branches, operands)
+def _decide(name: str, pred: Any) -> Any:
+    """The number of the branch that a predicate takes: 1 if it holds."""
+    aval = _scalar_type(pred, f"the predicate of a cond in {name}", "a boolean")
+    holds = pred if aval.dtype == bool else jnp.not_equal(pred, 0)
+    return jax.lax.convert_element_type(holds, np.int32)
+
+
+def _clamp(name: str, index: Any, count: int) -> Any:
+    """The number of the branch that an index takes."""
+    aval = _scalar_type(index, f"the index of a switch in {name}", "an integer")
+    if not np.issubdtype(aval.dtype, np.integer):
+        raise SignatureError(
+            f"the index of a switch in {name} is {show(aval)}; expected an integer"
+        )
+    number = jax.lax.convert_element_type(index, np.int32)
+    return jax.lax.clamp(np.int32(0), number, np.int32(count - 1))
+
+
+def _scalar_type(value: Any, what: str, kind: str) -> Any:
+    aval = leaf_aval(value, what)
+    if aval.shape:
+        raise SignatureError(f"{what} is {show(aval)}; expected {kind} scalar")
+    return aval
 
 
 def _staged(
     running: Pass,
-    choose: Callable[..., Any],
     branches: Sequence[Branch],
     operands: Sequence[Any],
+    in_jax: Callable[[Sequence[Branch]], Any],
+    index: Callable[[], Any],
 ) -> Any:
-    """Stages a choice; Python numbers in the branches' results give way to arrays' types."""
-    try:
-        return choose(*branches)
-    except TypeError as error:
-        if isinstance(error, JaxRecError) or "branch" not in str(error):
-            raise
-    found = [_type_of(branch, operands) for branch in branches]
-    joined = common(*found)
+    """Stages a choice; Python numbers in the branches' results give way to arrays' types.
+
+    A choice without recursive calls is one of JAX, with all rules of JAX.
+    """
+    traced = [_traced(branch, operands) for branch in branches]
+    joined = common(*(found for _, found in traced))
     if joined is None:
-        raise SignatureError(_disagreement(running.name, found))
-    return choose(*(_converted(branch, joined) for branch in branches))
+        raise SignatureError(_disagreement(running.name, [found for _, found in traced]))
+    closed = [_converted(jaxpr, joined) for jaxpr, _ in traced]
+    if any(makes_calls(eqn) for branch in closed for eqn in branch.eqns):
+        outs = rec_switch(index(), closed)
+    else:
+        outs = in_jax([jaxpr_as_fun(branch) for branch in closed])
+    return jax.tree.unflatten(joined.tree, outs)
+
+
+def _traced(branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJaxpr, Signature]:
+    """A branch as a jaxpr without arguments, and the type of its result."""
+    trees: list[Any] = []
+
+    def run() -> list[Any]:
+        leaves, tree = jax.tree.flatten(branch(*operands))
+        trees.append(tree)
+        return leaves
+
+    closed = jax.make_jaxpr(run)()
+    return closed, Signature(trees[-1], tuple(map(traced_aval, closed.out_avals)))
+
+
+def _converted(branch: ClosedJaxpr, to: Signature) -> ClosedJaxpr:
+    if [a.dtype for a in branch.out_avals] == [a.dtype for a in to.avals]:
+        return branch
+
+    def run() -> list[Any]:
+        outs = zip(jaxpr_as_fun(branch)(), to.avals, strict=True)
+        return [jax.lax.convert_element_type(x, a.dtype) for x, a in outs]
+
+    return jax.make_jaxpr(run)()
 
 
 def _disagreement(name: str, found: Sequence[Signature]) -> str:
@@ -128,17 +200,6 @@ def _disagreement(name: str, found: Sequence[Signature]) -> str:
         "type is expected:\n  " + "\n  ".join(lines) + "\nConvert the results of one branch "
         "(of a cond, branch 0 is the one taken when the predicate is false)."
     )
-
-
-def _converted(branch: Branch, to: Signature) -> Branch:
-    def run(*operands: Any) -> Any:
-        leaves, tree = jax.tree.flatten(branch(*operands))
-        cast = [
-            jax.lax.convert_element_type(x, a.dtype) for x, a in zip(leaves, to.avals, strict=True)
-        ]
-        return jax.tree.unflatten(tree, cast)
-
-    return run
 
 
 def _type_of(branch: Branch, operands: Sequence[Any]) -> Signature:

@@ -13,8 +13,7 @@ learning frameworks with recursion" (EuroSys 2018), section 4.1, where the user 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -22,8 +21,13 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr
 
 from jaxrec._errors import RecursionLimitError, SignatureError
-from jaxrec.primitives._call import rec_call
+from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
+from jaxrec.trace._instance import Definition, Instance
+from jaxrec.trace._loops import without_loops
+from jaxrec.trace._pass import Pass
+from jaxrec.trace._paths import add_paths
+from jaxrec.trace._scope import Scope
 from jaxrec.trace._signature import (
     Signature,
     accepts,
@@ -32,7 +36,6 @@ from jaxrec.trace._signature import (
     join,
     leaf_aval,
     leaf_names,
-    placeholder,
     show,
     strong,
     traced_aval,
@@ -53,75 +56,12 @@ class _Widened(Exception):
         self.definition, self.before, self.after = definition, before, after
 
 
-@dataclasses.dataclass(frozen=True)
-class Definition:
-    """A Python function with its static arguments bound: what is specialised on.
-
-    Attributes:
-        name: as errors and the graph name it.
-        fun: called with the dynamic arguments.
-        key: equal for two definitions that are the same function.
-        out: the declared result type, a function of the arguments giving it, or None.
-        arg_names: the names of the dynamic arguments.
-    """
-
-    name: str
-    fun: Callable[..., Any] = dataclasses.field(compare=False)
-    key: Any
-    out: Any = dataclasses.field(compare=False)
-    arg_names: tuple[str, ...] = dataclasses.field(compare=False)
-
-
-@dataclasses.dataclass(eq=False)
-class Instance:
-    """A definition at one argument signature, and what tracing has found out about it."""
-
-    index: int
-    definition: Definition
-    args: Signature
-    names: tuple[str, ...]
-    result: Signature | None = None
-    jaxpr: ClosedJaxpr | None = None
-
-    @property
-    def name(self) -> str:
-        """The user's name for the function."""
-        return self.definition.name
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-@dataclasses.dataclass(eq=False)
-class Pass:
-    """One run over the body of an instance: the context in which the user's code runs."""
-
-    program: TracedProgram
-    instance: Instance
-    probing: bool
-
-    @property
-    def name(self) -> str:
-        """The function whose body is running."""
-        return self.instance.name
-
-    def call(self, definition: Definition, args: Sequence[Any]) -> Any:
-        """Stages a call of a recursive function, or stands for its result while probing."""
-        leaves, tree = jax.tree.flatten(tuple(args))
-        callee, leaves = self.program.callee(self, definition, args, leaves, tree)
-        result = self.program.result_of(callee)
-        if self.probing:
-            outs = [placeholder(aval) for aval in result.avals]
-        else:
-            outs = rec_call(callee, leaves, result.avals)
-        return jax.tree.unflatten(result.tree, outs)
-
-
 class TracedProgram:
     """A recursive function and every function that it reaches, traced.
 
     Attributes:
         instances: the functions; the first is the one called.
+        has_path: whether the first one takes its call path as two more arguments.
     """
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
@@ -129,6 +69,7 @@ class TracedProgram:
         names = leaf_names(definition.arg_names, args)
         while not self._try_tracing(definition, signature, names):
             pass
+        self.has_path = add_paths(self.instances)
 
     def _try_tracing(
         self, definition: Definition, signature: Signature, names: tuple[str, ...]
@@ -138,7 +79,8 @@ class TracedProgram:
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
         try:
-            self.result_of(self._add(definition, signature, names))
+            entry = self._add(definition, self._widest(definition, signature), names, None)
+            self.result_of(entry)
             self._trace_until_types_hold()
         except _Widened as found:
             self._widened[found.definition, found.before] = found.after
@@ -150,10 +92,14 @@ class TracedProgram:
         """The function that the user called."""
         return self.instances[0]
 
-    def _add(self, definition: Definition, args: Signature, names: tuple[str, ...]) -> Instance:
-        while (definition, args) in self._widened:
-            args = self._widened[definition, args]
-        instance = Instance(len(self.instances), definition, args, names)
+    def _add(
+        self,
+        definition: Definition,
+        args: Signature,
+        names: tuple[str, ...],
+        caller: Instance | None,
+    ) -> Instance:
+        instance = Instance(len(self.instances), definition, args, names, caller)
         self.instances.append(instance)
         self._by_definition.setdefault(definition, []).append(instance)
         return instance
@@ -170,18 +116,38 @@ class TracedProgram:
         names = leaf_names(definition.arg_names, args)
         where = [f"argument {n} of {definition.name}, called by {caller.name}," for n in names]
         got = Signature(tree, tuple(map(leaf_aval, leaves, where)))
+        got = self._widest(definition, got)
+        found = self._known(caller.instance, definition, got, names)
+        if found is None:
+            found = self._add(definition, got, names, caller.instance)
+        return found, _cast(leaves, found.args)
+
+    def _widest(self, definition: Definition, args: Signature) -> Signature:
+        while (definition, args) in self._widened:
+            args = self._widened[definition, args]
+        return args
+
+    def _known(
+        self, caller: Instance, definition: Definition, got: Signature, names: tuple[str, ...]
+    ) -> Instance | None:
+        """The instance that a call with arguments of type `got` enters, if it exists.
+
+        A call that is recursive enters the instance that is being defined, whose types are those
+        of the first call; a call of another function makes an instance for each type.
+        """
         known = self._by_definition.get(definition, [])
-        for instance in known:
+        recursive = [x for x in caller.chain() if x.definition == definition]
+        for instance in recursive:
             if accepts(instance.args, got):
-                return instance, _cast(leaves, instance.args)
-        for instance in known:
+                return instance
+        for instance in recursive:
             wider = common(instance.args, got)
             if wider is not None:
                 raise _Widened(definition, instance.args, wider)
-        if known:
-            raise SignatureError(_mismatch(caller.name, known[0], got, names))
-        added = self._add(definition, got, names)
-        return added, _cast(leaves, added.args)
+        same = next((x for x in known if not differences(x.args, got)), None)
+        if same is not None or not recursive:
+            return same
+        raise SignatureError(_mismatch(caller.name, recursive[0], got, names))
 
     def result_of(self, instance: Instance) -> Signature:
         """The result type of a function, inferred now if it is not known."""
@@ -234,18 +200,42 @@ class TracedProgram:
             avals.extend(_result_aval(instance.name, x) for x in outs)
             return outs
 
-        with _context.entered(Pass(self, instance, probing)):
+        running = Pass(self, instance, probing)
+        with _context.entered(running):
             shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
             jaxpr = jax.make_jaxpr(body)(*shapes)
+            if not probing:
+                jaxpr = without_loops(lambda args: Scope(running, args), jaxpr)
         return jaxpr, Signature(trees[-1], tuple(avals[-len(jaxpr.out_avals) :] if avals else ()))
 
     def _trace_until_types_hold(self) -> None:
         for _ in range(_MAX_TYPE_ROUNDS):
+            self._forget([x for x in self.instances if not x.definition.helper])
             if not self._trace_all():
+                self._forget(self._reached())
                 return
         raise SignatureError(
             f"the result types of {self.entry.name} do not settle; declare them: rec_fn(out=...)"
         )
+
+    def _forget(self, kept: list[Instance]) -> None:
+        """Drops the other instances, such as helpers of loops that are about to be traced anew."""
+        self.instances = kept
+        self._by_definition = {}
+        for k, instance in enumerate(kept):
+            instance.index = k
+            self._by_definition.setdefault(instance.definition, []).append(instance)
+
+    def _reached(self) -> list[Instance]:
+        """The instances that the entry calls, directly or not, in the order they were found."""
+        found: dict[Instance, None] = {}
+        todo = [self.entry]
+        while todo:
+            instance = todo.pop()
+            if instance not in found and instance.jaxpr is not None:
+                found[instance] = None
+                todo.extend(callee for eqn in instance.jaxpr.eqns for callee in calls_in(eqn))
+        return [x for x in self.instances if x in found]
 
     def _trace_all(self) -> bool:
         """Traces every body with the types known now; returns whether a type has changed."""

@@ -14,7 +14,7 @@ from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation, Options
 from jaxrec.trace import _context
-from jaxrec.trace._program import Definition
+from jaxrec.trace._instance import Definition
 
 
 class _Identity:
@@ -71,7 +71,7 @@ class RecFn:
         return self._invocation(definition, dynamic).call()
 
     def with_options(self, **options: Any) -> RecFn:
-        """The same function with other options of `rec_fn` (`max_calls`, `policy`, `out`).
+        """The same function with other options: `max_calls`, `policy`, `out`, `memo`, `workers`.
 
         Args:
             **options: as the arguments of `rec_fn` of these names.
@@ -90,6 +90,7 @@ class RecFn:
             1024
         """
         _check_max_calls(self._name, options.get("max_calls"))
+        _check_workers(self._name, options.get("workers", 0))
         changed = self._options.replace(**options)
         return RecFn(self._fun, changed, self._static, self._bound, self._cache)
 
@@ -184,7 +185,7 @@ class RecFn:
                 arguments = restored(dynamic)
                 return declared(*arguments.args, **arguments.kwargs)
 
-        definition = Definition(self._name, fun, key, out, names)
+        definition = Definition(self._name, fun, key, out, names, self._options.memo)
         return definition, [bound.arguments[n] for n in names]
 
     def _check_hashable(self, static: dict[str, Any]) -> None:
@@ -206,13 +207,15 @@ def rec_fn(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     policy: Callable[..., bool] | None = None,
+    memo: bool = False,
+    workers: int = 0,
 ) -> Any:
     """Makes a recursive function of arrays that JAX can compile, batch and differentiate.
 
-    The function may call itself, and other `rec_fn`s that call it back, any number of times in the
-    branches of `jaxrec.cond` or `jaxrec.switch`. It is traced once; calls that are ready at the
-    same time run as one batch, across the tree and across examples. It works under `jit`, `grad`,
-    `vmap` and the other transformations of JAX.
+    The function may call itself, and other `rec_fn`s that call it back, any number of times: in the
+    branches of `jaxrec.cond` or `jaxrec.switch`, in loops of `jax.lax`, in lanes of `jax.vmap`. It
+    is traced once; calls that are ready at the same time run as one batch, across the tree and
+    across examples. It works under `jit`, `grad`, `vmap` and the other transformations of JAX.
 
     Args:
         fun: a pure function of pytrees of arrays.
@@ -221,20 +224,29 @@ def rec_fn(
             `jaxrec.cond` or `jaxrec.switch` that makes no recursive call.
         max_calls: a bound on the calls of one invocation, all examples together. Needed only under
             `jit`, and only where it does not follow from the arguments (a recursion over the nodes
-            of an array of N nodes makes at most N calls).
+            of an array of N nodes makes at most N calls). Iterations of a loop that makes calls
+            count as calls. It also says that a recursion ends: one that declares nothing is stopped
+            at 10,000,000 calls, or 1,048,576 nested ones.
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.
         static_argnames: names of such arguments.
         policy: which intermediate results of a cell the backward pass keeps and which it computes
             again, as for `jax.checkpoint`; by default results of matrix products are kept.
+        memo: whether calls with equal arguments are one call, as with `functools.cache`: a directed
+            acyclic graph given as arrays runs each node once, and what its result is used for adds
+            up in the gradient. Every argument must then be an index or a counter, or an array that
+            all calls pass on unchanged; examples of a batch share nothing.
+        workers: how many threads share the calls of a function all of whose values are scalars,
+            which runs on the host; 0: as many as there are cores, at most 8. The result does not
+            depend on it.
 
     Returns:
         A `RecFn`, called as `fun` is.
 
     Raises:
-        SignatureError: calls, branches or results whose types disagree (when traced).
+        SignatureError: calls, branches or results whose types disagree, or calls that are to be
+            shared but cannot be compared (when traced).
         RecursionLimitError: a recursion without a base case, or one that does not end.
         CapacityError: more calls than `max_calls`, or no bound under `jit`.
-        UnsupportedError: control flow that depends on computed arrays.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -260,10 +272,14 @@ def rec_fn(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             policy=policy,
+            memo=memo,
+            workers=workers,
         )
     _check_max_calls(getattr(fun, "__name__", repr(fun)), max_calls)
+    _check_workers(getattr(fun, "__name__", repr(fun)), workers)
     static = _static_names(fun, static_argnums, static_argnames)
-    return RecFn(fun, Options(out=out, max_calls=max_calls, policy=policy), static)
+    options = Options(out=out, max_calls=max_calls, policy=policy, memo=memo, workers=workers)
+    return RecFn(fun, options, static)
 
 
 def _check_max_calls(name: str, max_calls: Any) -> None:
@@ -271,6 +287,13 @@ def _check_max_calls(name: str, max_calls: Any) -> None:
         raise SignatureError(
             f"max_calls={max_calls!r} of {name}: expected a positive integer, a bound on the calls "
             "of one invocation, or None"
+        )
+
+
+def _check_workers(name: str, workers: Any) -> None:
+    if not isinstance(workers, int | np.integer) or workers < 0:
+        raise SignatureError(
+            f"workers={workers!r} of {name}: expected a number of threads, or 0: jaxrec chooses"
         )
 
 

@@ -149,10 +149,10 @@ def residual_cell(backward: Backward) -> Any:
 
 def residual_tapes(backward: Backward) -> list[list[Any]]:
     """Empty residual tapes, for each cell one a residual."""
-    return _tapes_by_cell(backward, [backward.residual_types(s) for s in backward.program.cells])
+    return tapes_by_cell(backward, [backward.residual_types(s) for s in backward.program.cells])
 
 
-def _tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Empty tapes, for each cell one a type."""
     rows = [n for n, mine in zip(backward.layout.cell_rows, types, strict=True) for _ in mine]
     flat = iter(_wave.empty_tapes(rows, [aval for mine in types for aval in mine]))
@@ -160,7 +160,7 @@ def _tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[l
 
 
 @dataclasses.dataclass(frozen=True)
-class _Replay:
+class Replay:
     """The state that stays the same while the waves run in reverse."""
 
     bound: Bound
@@ -218,9 +218,9 @@ def run_backward(
     Returns:
         Cotangents of outer values and of data arguments of the roots.
     """
-    replay = _Replay(bound, backward, tapes, residuals)
-    ct_tapes = _initial_cotangents(bound, cotangents)
-    cut_tapes = _tapes_by_cell(backward, [_cuts(backward, s) for s in bound.program.cells])
+    replay = Replay(bound, backward, tapes, residuals)
+    ct_tapes = initial_cotangents(bound, cotangents)
+    cut_tapes = tapes_by_cell(backward, [cut_types(backward, s) for s in bound.program.cells])
     bodies = {
         kind: _body(replay, spec, width)
         for kind, spec, width in bound.waves_of
@@ -230,14 +230,15 @@ def run_backward(
         bound.program, bound.layout, bound.tables, bodies, (ct_tapes, cut_tapes), backward=True
     )
     cut_tapes = [
-        _settle_cuts(bound, backward, spec, tapes)
+        settle_cuts(bound, backward, spec, tapes)
         for spec, tapes in zip(bound.program.cells, cut_tapes, strict=True)
     ]
     outer_cts = _outer_cotangents(replay, ct_tapes, cut_tapes, want)
-    return outer_cts, _root_cotangents(bound, ct_tapes, want)
+    return outer_cts, root_cotangents(bound, ct_tapes, want)
 
 
-def _cuts(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
+def cut_types(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
+    """Types of one row of the cut of a cell."""
     return backward.at(spec, backward.layout.widths[0]).cuts if backward.has_loop(spec) else ()
 
 
@@ -254,7 +255,7 @@ def settle_residuals(bound: Bound, residuals: Sequence[Sequence[Any]]) -> list[l
     return [[settled(spec, tape) for tape in tapes] for spec, tapes in pairs]
 
 
-def _settle_cuts(
+def settle_cuts(
     bound: Bound, backward: Backward, spec: CellSpec, tapes: Sequence[Any]
 ) -> list[Any]:
     """Ends each cut tape: with zeros if it holds cotangents, else with its last row repeated."""
@@ -276,7 +277,8 @@ def _end(bound: Bound, spec: CellSpec) -> Any:
     return bound.layout.pad + cell_count(bound.program, bound.tables, spec.cell.index)
 
 
-def _initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
+def initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangent tapes with the cotangents of the results; None for classes without."""
     program, layout, tables = bound.program, bound.layout, bound.tables
     carrying = [c for c, aval in enumerate(program.classes) if has_cotangent(aval)]
     made = _wave.empty_tapes(
@@ -308,7 +310,7 @@ def _packed(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _body(replay: _Replay, spec: CellSpec, width: int) -> Any:
+def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     vjp = replay.backward.at(spec, width)
     first_read = 3 + replay.bound.program.max_outputs
     classes = replay.bound.program.classes
@@ -335,7 +337,8 @@ def _body(replay: _Replay, spec: CellSpec, width: int) -> Any:
     return run
 
 
-def _root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[Any]:
+def root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[Any]:
+    """The cotangents of the roots' data arguments that are asked for."""
     program, tables = bound.program, bound.tables
     found: dict[int, Any] = {}
     for (c, parts), pointers in zip(program.data_rows, tables.root_readers, strict=True):
@@ -346,34 +349,37 @@ def _root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[
 
 
 def _outer_cotangents(
-    replay: _Replay, ct_tapes: Sequence[Any], cut_tapes: Sequence[Sequence[Any]], want: Want
+    replay: Replay, ct_tapes: Sequence[Any], cut_tapes: Sequence[Sequence[Any]], want: Want
 ) -> list[Any]:
     lanes = dict(zip(want.outers, want.lanes, strict=True))
-    totals = {
-        p: jnp.zeros(_total_shape(replay, p, pattern), replay.bound.outers[p].dtype)
+    zeros = {
+        p: jnp.zeros(total_shape(replay.bound, p, pattern), replay.bound.outers[p].dtype)
         for p, pattern in lanes.items()
     }
+    totals: dict[int, Any] = {}
     for spec in replay.bound.program.cells:
-        mine = [p for p in spec.outers if p in totals]
+        mine = [p for p in spec.outers if p in zeros]
         if mine:
-            after = _After(replay, spec, ct_tapes, cut_tapes[spec.cell.index], lanes)
-            totals |= after.run({p: totals[p] for p in mine})
-    return [totals[p] for p in want.outers]
+            after = After(replay, spec, ct_tapes, cut_tapes[spec.cell.index], lanes)
+            fresh = not totals.keys() & set(mine)
+            totals |= after.run({p: totals.get(p, zeros[p]) for p in mine}, fresh)
+    return [totals.get(p, zeros[p]) for p in want.outers]
 
 
-def _total_shape(replay: _Replay, position: int, lanes: LanePattern | None) -> tuple[int, ...]:
-    shape = replay.bound.outers[position].shape
-    if lanes is None or replay.bound.patterns[position] is not None:
+def total_shape(bound: Bound, position: int, lanes: LanePattern | None) -> tuple[int, ...]:
+    """The shape of the cotangent of an outer value."""
+    shape = bound.outers[position].shape
+    if lanes is None or bound.patterns[position] is not None:
         return shape
     return (lanes[1], *shape)
 
 
-class _After:
+class After:
     """The contraction over all rows of a cell, in steps, after the loop."""
 
     def __init__(
         self,
-        replay: _Replay,
+        replay: Replay,
         spec: CellSpec,
         ct_tapes: Sequence[Any],
         cut_tapes: Sequence[Any],
@@ -398,15 +404,22 @@ class _After:
         )
         return max(2, _AFTER_BYTES // max(size, 1))
 
-    def run(self, totals: dict[int, Any]) -> dict[int, Any]:
+    def run(self, totals: dict[int, Any], fresh: bool) -> dict[int, Any]:
+        """Adds the contributions of all rows to `totals`, which are zeros if they are `fresh`."""
         bound = self.replay.bound
         count = cell_count(bound.program, bound.tables, self.spec.cell.index)
+        first = jnp.zeros_like(count)
 
         def step(carry: Any) -> Any:
             done, current = carry
             return done + self.width, self._step(done, count, current)
 
-        return lax.while_loop(lambda c: c[0] < count, step, (jnp.zeros_like(count), totals))[1]
+        if fresh:
+            # One step is the rule: outside a loop XLA adds its contribution to no zeros.
+            zeros = totals
+            totals = lax.cond(count > 0, lambda: self._step(first, count, zeros), lambda: zeros)
+            first = first + self.width
+        return lax.while_loop(lambda c: c[0] < count, step, (first, totals))[1]
 
     def _step(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
         """Adds the contribution of the rows from `done`; rows past the last add zeros."""

@@ -195,7 +195,8 @@ class CellVjp:
         """Whether `after` reads cotangents of the outputs, not only the cut."""
         cts = set(self._traced.backward.jaxpr.invars[len(self._sources) :])
         read = {a for eqn in self._after for a in eqn.invars if isinstance(a, Var)}
-        outs = set(self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)])
+        made = self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)]
+        outs = {a for a in made if isinstance(a, Var)}
         return bool(cts & (read | outs))
 
     def forward(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -1,0 +1,125 @@
+// Definite assignment: every register is written before it is read, on every path.
+//
+// Jumps only go forward, so one pass in code order sees every predecessor of an instruction before
+// the instruction itself: no fixpoint.
+#include <string>
+
+#include "core/native_program.h"
+
+namespace jaxrec::native {
+namespace {
+
+class FlowCheck {
+ public:
+  FlowCheck(const Program& program, const Function& function)
+      : program_(program), function_(function), waiting_(function.code_end - function.code_begin) {
+    // One more than needed: an empty state means "nothing arrived".
+    written_.assign(function.num_registers + 1, false);
+    for (size_t i = 0; i < function.args.size(); ++i) written_[i] = true;
+  }
+
+  Status run() {
+    for (at_ = function_.code_begin; at_ < function_.code_end && fault_.empty(); ++at_) {
+      enter();
+      if (live_) step(program_.code[at_]);
+    }
+    return fault_.empty() ? Status{} : program_error(fault_);
+  }
+
+ private:
+  using State = std::vector<bool>;
+
+  // Joins what falls through with what jumped here: only what all have written is kept.
+  void enter() {
+    State& arrived = waiting_[at_ - function_.code_begin];
+    if (arrived.empty()) return;
+    if (live_) join(written_, arrived);
+    else written_ = std::move(arrived);
+    live_ = true;
+    arrived = State();
+  }
+
+  static void join(State& into, const State& other) {
+    for (size_t i = 0; i < into.size(); ++i) into[i] = into[i] && other[i];
+  }
+
+  void send(int32_t distance) {
+    State& arrived = waiting_[at_ + distance - function_.code_begin];
+    if (arrived.empty()) arrived = written_;
+    else join(arrived, written_);
+  }
+
+  void step(const Instr& in) {
+    const auto op = static_cast<MachineOp>(in.op);
+    if (is_compare_branch(op)) {
+      read(in.a);
+      if (!has_immediate(op)) read(in.b);
+      return send(in.ref.target);
+    }
+    if (is_arithmetic(op)) {
+      read(in.a);
+      if (!has_immediate(op)) read(in.b);
+      return write(in.dst);
+    }
+    if (is_vector_load(op)) return read(in.a), write(in.dst);
+    plain(op, in);
+  }
+
+  void plain(MachineOp op, const Instr& in) {
+    switch (op) {
+      case MachineOp::CONST:
+      case MachineOp::LOAD0: return write(in.dst);
+      case MachineOp::BINARY: return read(in.a), read(in.b), write(in.dst);
+      case MachineOp::SELECT: return read(in.a), read(in.b), read(in.ref.x), write(in.dst);
+      case MachineOp::LOADN: return read_list(in.ref.x, program_.outers[in.a].rank), write(in.dst);
+      case MachineOp::BRANCH: return read(in.a), send(in.ref.target);
+      case MachineOp::JUMP: return send(in.ref.target), leave();
+      case MachineOp::SWITCH:
+        read(in.a);
+        for (int32_t i = 0; i < in.b; ++i) send(program_.pool[in.ref.x + i]);
+        return leave();
+      case MachineOp::RET1: return read(in.a), leave();
+      case MachineOp::RET_IMM: return leave();
+      case MachineOp::RETN:
+      case MachineOp::RET_MEMO: return read_list(in.ref.x, in.a), leave();
+      case MachineOp::CALL1:
+      case MachineOp::CALL2:
+      case MachineOp::CALL3:
+      case MachineOp::CALLN:
+      case MachineOp::CALL_MEMO: return call(program_.calls[program_.call_of[at_]]);
+      default: return read(in.a), write(in.dst);  // MOVE, UNARY, WRAP
+    }
+  }
+
+  void call(const CallSite& call) {
+    const Function& callee = program_.functions[call.callee];
+    read_list(call.args, static_cast<int32_t>(callee.args.size()));
+    for (size_t i = 0; i < callee.results.size(); ++i) write(program_.pool[call.results + i]);
+  }
+
+  void read(int32_t reg) {
+    if (!written_[reg])
+      fault_ = "register " + std::to_string(reg) + " is read before it is written";
+  }
+  void read_list(int32_t first, int32_t n) {
+    for (int32_t i = 0; i < n; ++i) read(program_.pool[first + i]);
+  }
+  void write(int32_t reg) { written_[reg] = true; }
+  void leave() { live_ = false; }
+
+  const Program& program_;
+  const Function& function_;
+  State written_;               // by register
+  std::vector<State> waiting_;  // what jumps bring to each instruction; empty: nothing yet
+  std::string fault_;
+  int32_t at_ = 0;
+  bool live_ = true;
+};
+
+}  // namespace
+
+Status check_flow(const Program& program, const Function& function) {
+  return FlowCheck(program, function).run();
+}
+
+}  // namespace jaxrec::native

@@ -1,0 +1,107 @@
+// Workers that share one invocation of a native program by work stealing.
+//
+// A worker runs one stack, depth first. One that has nothing to do says so, and another that sees
+// it at its next poll gives it a call that it has not begun: the last of the oldest run of
+// independent calls on its stack, the root of the largest subtree it has. Whoever reaches a call
+// that was given away and has not ended leaves its stack; whoever ends that call goes on with it.
+// So nobody waits while there is work, and the frames alive at any time lie on at most as many call
+// paths as there are workers.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/native_machine.h"
+
+namespace jaxrec::native {
+
+/// One invocation. The arrays of `roots` and `results` have the lanes as leading axis.
+struct Invocation {
+  const Program& program;
+  const std::vector<Outer>& outers;
+  const std::vector<Array>& roots;
+  const std::vector<Array>& results;
+  int64_t lanes;
+  int64_t depth_limit;
+  int64_t call_limit;    // of all workers together, give or take a poll; negative: none
+  int64_t serial_calls;  // threads start after so many
+  int32_t workers;
+};
+
+class Pool {
+ public:
+  explicit Pool(const Invocation& invocation);
+  ~Pool();
+
+  /// Runs all lanes; returns how it ended.
+  Fault run();
+
+  int64_t calls() const;
+
+  /// The stack at fault, null if it is memory that failed; and the first worker's machine.
+  const Stack* faulty() const { return faulty_; }
+  const Machine& first_machine() const { return workers_[0]->machine; }
+
+ private:
+  class Worker : public Supervisor {
+   public:
+    explicit Worker(Pool& pool) : machine(pool.at_.program, pool.at_.outers, *this), pool_(pool) {}
+    bool poll(Stack& stack, int64_t calls) override;
+
+    Machine machine;
+    std::vector<Stack*> spare;            // stacks that nobody runs
+    int64_t next_lane = 0, end_lane = 0;  // lanes it has taken and not begun
+
+   private:
+    Pool& pool_;
+    bool count(Stack& stack, int64_t calls);
+
+    int64_t polls_to_skip_ = 0;
+    int64_t counted_ = 0;
+  };
+
+  void guarded(Worker& worker);
+  void work(Worker& worker);
+  Stack* next(Worker& worker);
+  Stack* next_lane(Worker& worker);
+  Stack* run_stack(Worker& worker, Stack& stack);
+  Stack* end(Worker& worker, Stack& stack);
+  Stack* end_task(const Stack& stack);
+  void end_lane(const Stack& stack);
+  Task* wait_for_task();
+  void give(Task* task);
+  Stack& take_stack(Worker& worker);
+  bool start_lane(Worker& worker, Stack& stack, int64_t lane);
+  Stack* start_task(Worker& worker, Task& task);
+  bool is_time_for_threads(int64_t calls) const;
+  void start_threads();
+  void stop(Fault fault, const Stack* stack = nullptr);
+  void update_hungry();
+
+  const Invocation at_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::thread> threads_;
+  std::atomic<int64_t> next_lane_{0};   // the first that no worker has taken
+  std::atomic<int64_t> lanes_left_{0};  // that have not ended
+  std::atomic<int32_t> hungry_{0};      // workers that wait, less tasks on their way to them
+  std::atomic<int64_t> calls_{0};       // counted at polls, if they are limited
+  std::atomic<bool> started_{false};    // whether there are threads
+  std::atomic<bool> stopped_{false};
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  std::deque<Task*> tasks_;
+  std::vector<std::unique_ptr<Stack>> stacks_;
+  int32_t waiting_ = 0;
+  bool done_ = false;
+  Fault fault_ = Fault::kNone;
+  const Stack* faulty_ = nullptr;
+};
+
+}  // namespace jaxrec::native

@@ -1,0 +1,32 @@
+// Running a native program: from arrays of arguments to arrays of results.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/array.h"
+#include "core/status.h"
+
+namespace jaxrec::native {
+
+/// A program, encoded, with the arrays that it reads and writes.
+struct Request {
+  Span<const int64_t> program;
+  std::vector<Array> roots;         // arguments of the entry function: [lanes, elements of one]
+  std::vector<Array> outers;        // arrays that all calls read; some with a leading axis
+  std::vector<Array> results;       // of the entry function: [lanes, elements of one]
+  Span<const int64_t> outer_lanes;  // stride and size by outer array: see Outer; size 0: no axis
+  std::string_view names;           // see Names
+  int64_t lanes = 0;
+  int64_t max_calls = -1;         // of all lanes together; negative: any number
+  int64_t depth_limit = -1;       // nested calls; negative: as many as memory holds
+  int64_t call_limit = -1;        // after so many a run is taken to be without end; negative: never
+  int64_t serial_calls = 20'000;  // below so many a thread costs more than it gives
+  int64_t workers = 0;            // 0: as many as the machine has cores, but at most 8
+};
+
+/// Runs the program. Results and errors do not depend on the number of workers.
+Status run(const Request& request);
+
+}  // namespace jaxrec::native

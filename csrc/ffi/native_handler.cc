@@ -1,0 +1,42 @@
+#include "core/native_run.h"
+#include "ffi/handlers.h"
+#include "ffi/request.h"
+
+namespace jaxrec {
+namespace {
+
+namespace ffi = xla::ffi;
+
+Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+           const ffi::Dictionary& dictionary) {
+  native::Request request;
+  Attributes attrs(dictionary);
+  attrs.number("lanes", request.lanes);
+  attrs.text("names", request.names);
+  attrs.span("outer_lanes", request.outer_lanes);
+  attrs.number("max_calls", request.max_calls);
+  attrs.number("depth_limit", request.depth_limit);
+  attrs.number("call_limit", request.call_limit);
+  attrs.number("workers", request.workers);
+  if (!attrs.status().ok()) return attrs.status();
+  std::vector<Array> arrays;
+  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  const size_t num_outers = request.outer_lanes.size() / 2;
+  if (arrays.size() < 1 + num_outers) return program_error("too few arguments");
+  std::vector<int64_t> words;  // of a program that came in halves
+  if (Status status = decode_words(arrays[0], words, request.program); !status.ok()) return status;
+  request.roots.assign(arrays.begin() + 1, arrays.end() - num_outers);
+  request.outers.assign(arrays.end() - num_outers, arrays.end());
+  if (Status status = decode_results(rets, request.results); !status.ok()) return status;
+  return native::run(request);
+}
+
+ffi::Error native_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
+  return guarded([&] { return run(args, rets, attrs); });
+}
+
+}  // namespace
+}  // namespace jaxrec
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_native, jaxrec::native_impl,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());

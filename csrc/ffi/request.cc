@@ -1,0 +1,76 @@
+#include "ffi/request.h"
+
+namespace jaxrec {
+namespace {
+
+namespace ffi = xla::ffi;
+
+ffi::ErrorCode error_code(Code code) {
+  switch (code) {
+    case Code::kCapacity:
+    case Code::kRecursionLimit: return ffi::ErrorCode::kResourceExhausted;
+    case Code::kIndex: return ffi::ErrorCode::kOutOfRange;
+    case Code::kProgram: return ffi::ErrorCode::kInvalidArgument;
+    default: return ffi::ErrorCode::kInternal;
+  }
+}
+
+}  // namespace
+
+Status decode_attributes(const ffi::Dictionary& dictionary, PlanCall& call) {
+  Attributes attrs(dictionary);
+  Request& request = call.request;
+  attrs.number("lanes", request.lanes);
+  attrs.span("widths", request.widths);
+  attrs.span("costs", request.costs);
+  attrs.text("names", request.names);
+  attrs.span("outer_lanes", request.outer_lanes);
+  attrs.number("max_calls", request.max_calls);
+  attrs.number("call_limit", request.call_limit);
+  attrs.number("depth_limit", request.depth_limit);
+  attrs.flag("collect", request.collect);
+  attrs.flag("readers", call.readers);
+  attrs.number("workers", request.workers);
+  attrs.span("capacity", call.capacity);
+  attrs.span("cell_capacity", call.cell_capacity);
+  return attrs.status();
+}
+
+Status decode_arrays(const ffi::RemainingArgs& args, size_t first, std::vector<Array>& out) {
+  for (size_t i = first; i < args.size(); ++i) {
+    const auto buffer = args.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return program_error(buffer.error().message());
+    if (Status status = decode_buffer(*buffer, out.emplace_back()); !status.ok()) return status;
+  }
+  return {};
+}
+
+// The outer arrays are the last arguments, two lane numbers each; what stands before them is roots.
+Status decode_arguments(const ffi::RemainingArgs& args, PlanCall& call) {
+  const size_t num_outers = call.request.outer_lanes.size() / 2;
+  if (args.size() < 1 + num_outers) return program_error("too few arguments");
+  std::vector<Array> arrays;
+  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  if (Status status = decode_words(arrays[0], call.words, call.request.program); !status.ok())
+    return status;
+  const auto outers = arrays.end() - static_cast<std::ptrdiff_t>(num_outers);
+  call.request.roots.assign(arrays.begin() + 1, outers);
+  call.request.outers.assign(outers, arrays.end());
+  return {};
+}
+
+Status decode_results(const ffi::RemainingRets& rets, std::vector<Array>& out) {
+  for (size_t i = 0; i < rets.size(); ++i) {
+    auto buffer = rets.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return program_error(buffer.error().message());
+    if (Status status = decode_buffer(**buffer, out.emplace_back()); !status.ok()) return status;
+  }
+  return {};
+}
+
+ffi::Error to_error(Status status) {
+  if (status.ok()) return ffi::Error::Success();
+  return ffi::Error(error_code(status.code), std::move(status.text));
+}
+
+}  // namespace jaxrec

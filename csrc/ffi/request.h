@@ -1,0 +1,45 @@
+// A request for a schedule, from XLA's arguments and attributes.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/plan.h"
+#include "ffi/decode.h"
+
+namespace jaxrec {
+
+/// Everything of one call that asks for a schedule, decoded.
+struct PlanCall {
+  Request request;
+  std::vector<int64_t> words;  // of a program that came in halves
+  std::vector<Array> buffers;
+  Span<const int64_t> capacity;
+  Span<const int64_t> cell_capacity;
+  bool readers = true;
+};
+
+Status decode_attributes(const xla::ffi::Dictionary& dictionary, PlanCall& call);
+
+/// The program, then arguments of the roots, then outer arrays; after `decode_attributes`.
+Status decode_arguments(const xla::ffi::RemainingArgs& args, PlanCall& call);
+
+/// Arguments from number `first`.
+Status decode_arrays(const xla::ffi::RemainingArgs& args, size_t first, std::vector<Array>& out);
+
+Status decode_results(const xla::ffi::RemainingRets& rets, std::vector<Array>& out);
+
+xla::ffi::Error to_error(Status status);
+
+/// Runs a handler; nothing may be thrown through XLA.
+template <class Work>
+xla::ffi::Error guarded(Work&& work) {
+  try {
+    return to_error(work());
+  } catch (const std::exception& error) {
+    return to_error(internal_error(error.what()));
+  }
+}
+
+}  // namespace jaxrec

@@ -1,0 +1,121 @@
+// The handlers of a stepped invocation: begin, then for each wave step and operands, then end.
+//
+// The stepper lives from `begin` to `end`. Its address travels through the program as an array, so
+// that invocations which run at the same time do not meet. Each handler takes a result of the one
+// before it, which keeps them in order. A handler that fails ends the stepper itself: the program
+// stops there.
+#include <cstring>
+#include <memory>
+
+#include "core/fill.h"
+#include "core/stepper.h"
+#include "ffi/handlers.h"
+#include "ffi/request.h"
+
+namespace jaxrec {
+namespace {
+
+namespace ffi = xla::ffi;
+
+static_assert(sizeof(Stepper*) == 2 * sizeof(int32_t), "an address is two 32-bit integers");
+
+Status to_stepper(const Array& handle, Stepper*& out) {
+  if (handle.dtype != DType::kI32 || handle.size() != 2)
+    return program_error("a stepper's handle is int32 [2]");
+  std::memcpy(&out, handle.data, sizeof(out));
+  if (out == nullptr) return program_error("a stepper's handle is empty");
+  return {};
+}
+
+// Ends the stepper on failure.
+Status or_end(Stepper* stepper, Status status) {
+  if (!status.ok()) delete stepper;
+  return status;
+}
+
+Status begin(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+             const ffi::Dictionary& attrs) {
+  PlanCall call;
+  if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
+  if (Status status = decode_arguments(args, call); !status.ok()) return status;
+  if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
+  if (call.buffers.size() != 1 || call.buffers[0].dtype != DType::kI32 ||
+      call.buffers[0].size() != 2)
+    return program_error("a stepper's handle is int32 [2]");
+  std::unique_ptr<Stepper> stepper;
+  if (Status status = Stepper::start(call.request, {call.capacity, call.cell_capacity}, stepper);
+      !status.ok())
+    return status;
+  Stepper* address = stepper.release();
+  std::memcpy(call.buffers[0].data, &address, sizeof(address));
+  return {};
+}
+
+// Arguments: the handle, anything that must come before, then the tapes.
+Status step(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
+  std::vector<Array> arrays, results;
+  Stepper* stepper = nullptr;
+  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  if (arrays.size() < 2) return program_error("too few arguments");
+  if (Status status = to_stepper(arrays[0], stepper); !status.ok()) return status;
+  if (Status status = decode_results(rets, results); !status.ok()) return or_end(stepper, status);
+  if (results.size() != 1 || results[0].dtype != DType::kI32)
+    return or_end(stepper, program_error("a wave is int32"));
+  arrays.erase(arrays.begin(), arrays.begin() + 2);
+  if (Status status = stepper->step(arrays); !status.ok()) return or_end(stepper, status);
+  return or_end(stepper, stepper->write_wave(
+                             {results[0].as<int32_t>(), static_cast<size_t>(results[0].size())}));
+}
+
+// Arguments: the handle and the wave.
+Status operands(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
+  std::vector<Array> arrays, results;
+  Stepper* stepper = nullptr;
+  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  if (arrays.size() != 2) return program_error("too few arguments");
+  if (Status status = to_stepper(arrays[0], stepper); !status.ok()) return status;
+  if (Status status = decode_results(rets, results); !status.ok()) return or_end(stepper, status);
+  return or_end(stepper, stepper->write_operands(results));
+}
+
+// Arguments: the handle and the last wave, which is none.
+Status end(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+           const ffi::Dictionary& attrs) {
+  PlanCall call;
+  std::vector<Array> arrays;
+  Stepper* address = nullptr;
+  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  if (arrays.size() != 2) return program_error("too few arguments");
+  if (Status status = to_stepper(arrays[0], address); !status.ok()) return status;
+  const std::unique_ptr<Stepper> stepper(address);
+  if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
+  if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
+  Schedule schedule;
+  if (Status status = stepper->finish(schedule); !status.ok()) return status;
+  return fill(schedule, call.buffers, {call.capacity, call.readers});
+}
+
+ffi::Error begin_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
+  return guarded([&] { return begin(args, rets, attrs); });
+}
+ffi::Error step_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return guarded([&] { return step(args, rets); });
+}
+ffi::Error operands_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return guarded([&] { return operands(args, rets); });
+}
+ffi::Error end_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
+  return guarded([&] { return end(args, rets, attrs); });
+}
+
+}  // namespace
+}  // namespace jaxrec
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin, jaxrec::begin_impl,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step, jaxrec::step_impl,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_operands, jaxrec::operands_impl,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_end, jaxrec::end_impl,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());

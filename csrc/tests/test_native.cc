@@ -1,0 +1,217 @@
+// The native machine: results, stealing, depth, memo tables, errors.
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "core/native_memo.h"
+#include "tests/check.h"
+#include "tests/native_assembler.h"
+
+namespace jaxrec::native {
+namespace {
+
+bool has(const Status& status, const char* text) {
+  return status.text.find(text) != std::string::npos;
+}
+
+int32_t wide_fib(int32_t n, int32_t extra) {
+  if (n < 2) return n;
+  const int32_t own = wide_fib(n - 1, extra) + wide_fib(n - 2, extra);
+  return extra == 0 ? own : own + extra * wide_fib(n - 3, extra);
+}
+
+void test_fib() {
+  Native fib = fib_program();
+  for (int64_t workers : {1, 2, 3, 8}) {
+    CHECK(fib.run(workers, {{25}}).ok());
+    CHECK(fib.results[0][0] == 75025);
+  }
+}
+
+void test_many_siblings() {
+  for (int64_t extra : {1, 2, 5}) {
+    Native program = fib_program(extra);
+    const int32_t n = extra == 5 ? 15 : 18;
+    const int32_t want = wide_fib(n, static_cast<int32_t>(extra));
+    for (int64_t workers : {1, 2, 4, 7})
+      for (int i = 0; i < 5; ++i) {
+        CHECK(program.run(workers, {{n}}).ok());
+        CHECK(program.results[0][0] == want);
+      }
+  }
+}
+
+void test_lanes() {
+  std::vector<int32_t> lanes;
+  for (int32_t i = 0; i < 300; ++i) lanes.push_back(i % 23);
+  for (int64_t workers : {1, 2, 5}) {
+    Native fib = fib_program();
+    CHECK(fib.run(workers, {lanes}).ok());
+    for (size_t i = 0; i < lanes.size(); ++i) CHECK(fib.results[0][i] == wide_fib(lanes[i], 0));
+  }
+  Native none = fib_program();
+  CHECK(none.run(2, {{}}).ok());
+}
+
+// f(n) = (0, n) at 0, else (a + 1, b) of (a, b) = f(n - 1): a chain, with two results.
+Native chain() {
+  Coder code;
+  const size_t base = code.compare(Op::EQ, 0, 0);
+  code.immediate(Op::SUB, 1, 0, 1).call(0, 4, {1}, {2, 1}).immediate(Op::ADD, 2, 2, 1);
+  code.ret({2, 1});
+  code.land(base);
+  code.form(Form::CONST, {1, kInt, 0}).ret({1, 0});
+  return {{{1, 2, 3, code.words}}, {}};
+}
+
+void test_depth() {
+  Native deep = chain();
+  CHECK(deep.run(2, {{1'000'000}}).ok());
+  CHECK(deep.results[0][0] == 1'000'000 && deep.results[1][0] == 0);
+  deep.depth_limit = 1000;
+  CHECK(deep.run(2, {{999}}).ok());
+  const Status status = deep.run(2, {{1000}});
+  CHECK(status.code == Code::kRecursionLimit);
+  CHECK(has(status, "nested more than 1000 calls deep"));
+  CHECK(has(status, "f -> f[4] -> f[4] -> "));
+  deep.depth_limit = -1;
+  CHECK(deep.run(2, {{-1}}).code == Code::kRecursionLimit);  // memory bounds it
+}
+
+// f(n) = n == 0 ? a[a[0]] : f(n - 1) + f(n - 1)
+void test_wrong_index() {
+  Coder code;
+  const size_t base = code.compare(Op::EQ, 0, 0);
+  code.immediate(Op::SUB, 1, 0, 1).call(0, 0, {1}, {2}).call(0, 1, {1}, {3});
+  code.binary(Op::ADD, 1, 2, 3).ret({1});
+  code.land(base);
+  code.form(Form::LOAD, {1, 0, 1, 0}).form(Form::LOAD, {2, 0, 1, 1}).ret({2});
+  Native program{{{1, 1, 4, code.words}}, {{1, 7}}};
+  program.names = "f\nn\na";
+  for (int64_t workers : {1, 2, 4}) {
+    CHECK(program.run(workers, {{15}}).ok());
+    CHECK(program.results[0][0] == 7 << 15);
+  }
+  program.outers[0][0] = 2;
+  std::string first;
+  for (int64_t workers : {1, 2, 4}) {
+    const Status status = program.run(workers, {{15}});
+    CHECK(status.code == Code::kIndex && has(status, "f read a[2]"));
+    if (first.empty()) first = status.text;
+    CHECK(status.text == first);
+  }
+}
+
+void test_max_calls() {
+  Native fib = fib_program();
+  fib.max_calls = 177;
+  CHECK(fib.run(1, {{10}}).ok());
+  fib.max_calls = 176;
+  const Status status = fib.run(1, {{10}});
+  CHECK(status.code == Code::kCapacity && status.needed == 177);
+  for (int64_t workers : {1, 2, 4})  // calls that are given away count once too
+    CHECK(fib.run(workers, {{24, 3}}).needed == 150049 + 5);
+}
+
+void test_call_limit() {
+  Native fib = fib_program();
+  fib.call_limit = 100'000;
+  CHECK(fib.run(2, {{20}}).ok());
+  std::string first;
+  for (int64_t workers : {1, 2, 4}) {
+    const Status status = fib.run(workers, {{60}});
+    CHECK(status.code == Code::kRecursionLimit && has(status, "more than 100000 calls"));
+    if (first.empty()) first = status.text;
+    CHECK(status.text == first);
+  }
+}
+
+void test_memo() {
+  Native fib = fib_program(0, true);
+  fib.max_calls = 42 + 1;
+  CHECK(fib.run(4, {{42, 42, 30, 1}}).ok());
+  CHECK(fib.results[0][0] == 267914296 && fib.results[0][1] == 267914296);
+  CHECK(fib.results[0][2] == 832040 && fib.results[0][3] == 1);
+  Coder code;  // f(n) = f(n)
+  code.call(0, 3, {0}, {1}).ret({1});
+  Native cycle{{{1, 1, 2, code.words, true}}, {}};
+  const Status status = cycle.run(1, {{5}});
+  CHECK(status.code == Code::kRecursionLimit && has(status, "f -> f[3]"));
+  CHECK(has(status, "equal arguments"));
+}
+
+void test_memo_table() {
+  Memo memo;
+  for (Word k = 0; k < 1000; ++k) {
+    const Word args[] = {k % 10, k / 10};
+    CHECK(memo.find(1, args, 2) == Memo::kNone);
+    const int64_t entry = memo.open(1, args, 2, 1);
+    CHECK(memo.is_open(entry));
+    memo.results(entry)[0] = k;
+    if (k % 2 == 0) memo.close(entry);
+  }
+  for (Word k = 0; k < 1000; ++k) {
+    const Word args[] = {k % 10, k / 10};
+    const int64_t entry = memo.find(1, args, 2);
+    CHECK(entry != Memo::kNone && memo.results(entry)[0] == k && memo.is_open(entry) == (k % 2));
+    CHECK(memo.find(0, args, 2) == Memo::kNone);
+  }
+  memo.clear();
+  const Word args[] = {0, 0};
+  CHECK(memo.find(1, args, 2) == Memo::kNone);
+}
+
+void test_switch_and_select() {
+  Coder code;
+  code.form(Form::SWITCH, {0, 3, 0, 0, 0});
+  const size_t targets = code.words.size() - 3;
+  for (int64_t k = 0; k < 3; ++k) {
+    code.land(targets + k);
+    if (k < 2) code.form(Form::RETURN_IMM, {kInt, 10 * k});
+  }
+  code.form(Form::CONST, {1, kInt, -5});
+  code.form(Form::COMPARE, {static_cast<int64_t>(Op::GT), kInt, 0, 1, 0});
+  const size_t more = code.words.size() - 1;
+  code.ret({1});
+  code.land(more);
+  code.form(Form::WRAP, {2, kInt, 1, 3}).form(Form::SELECT, {2, 0, 1, 2}).ret({2});
+  Native program{{{1, 1, 3, code.words}}, {}};
+  CHECK(program.run(1, {{-3, 0, 1, 2, 9}}).ok());
+  CHECK((program.results[0] == std::vector<int32_t>{0, 0, 10, -2, -2}));
+}
+
+void test_refused() {
+  const Words good = fib_program().encode();
+  Native fib = fib_program();
+  CHECK(fib.run_words({}, 1, {{3}}).code == Code::kProgram);
+  for (size_t n = 0; n < good.size(); ++n) {
+    const Words cut(good.begin(), good.begin() + static_cast<int64_t>(n));
+    CHECK(fib.run_words(cut, 1, {{3}}).code == Code::kProgram);
+  }
+  Coder code;  // register 1 is written on one path only
+  const size_t skip = code.compare(Op::LT, 0, 2);
+  code.form(Form::CONST, {1, kInt, 3});
+  code.land(skip);
+  code.ret({1});
+  Native unset{{{1, 1, 2, code.words}}, {}};
+  CHECK(has(unset.run(1, {{0}}), "register 1 is read before it is written"));
+}
+
+}  // namespace
+}  // namespace jaxrec::native
+
+int main() {
+  using namespace jaxrec::native;
+  test_fib();
+  test_many_siblings();
+  test_lanes();
+  test_depth();
+  test_wrong_index();
+  test_max_calls();
+  test_call_limit();
+  test_memo();
+  test_memo_table();
+  test_switch_and_select();
+  test_refused();
+  return jaxrec::report("test_native");
+}

@@ -1,0 +1,135 @@
+"""Trees of any arity as arrays: first child, next sibling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+
+from jaxrec.data._forest import NONE, Array, Int32
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class OrderedForest:
+    """Trees whose nodes have any number of children, in order; a JAX pytree.
+
+    Two indices a node are enough for every arity, so a batch needs no padded lists of children.
+    `ordered_forest` makes it.
+
+    Attributes:
+        label: int32 `[nodes]`, the class of the node, -1 for none.
+        token: int32 `[nodes]`, the id of the node's word, -1 for none.
+        child: int32 `[nodes]`, the first child, -1 for none.
+        sibling: int32 `[nodes]`, the next child of the same parent, -1 for none.
+        roots: int32 `[trees]`, the root of each tree.
+    """
+
+    label: Array
+    token: Array
+    child: Array
+    sibling: Array
+    roots: Array
+
+    @property
+    def num_nodes(self) -> int:
+        """Length of the node arrays, padding included."""
+        return self.token.shape[0]
+
+    @property
+    def num_trees(self) -> int:
+        """Number of roots."""
+        return self.roots.shape[0]
+
+
+def ordered_forest(
+    token: Sequence[int] | np.ndarray,
+    parent: Sequence[int] | np.ndarray,
+    label: Sequence[int] | np.ndarray | None = None,
+    pad_to: int | None = None,
+) -> OrderedForest:
+    """Makes a forest from the parent of every node, the usual form of dependency trees.
+
+    Args:
+        token: Word ids of the nodes, those of all trees one after another.
+        parent: The index of each node's parent, -1 for a root. Children are ordered as they stand.
+        label: Classes of the nodes; all -1 if omitted.
+        pad_to: Length of the node arrays: nodes of -1 are added at the end. `None` adds none.
+
+    Returns:
+        The forest in NumPy arrays, `roots` in the order in which they stand.
+
+    Raises:
+        ValueError: The lengths differ, a parent is out of range, there is no root, a node is below
+            itself, or `pad_to` is too small.
+
+    Example:
+        >>> from jaxrec.data import ordered_forest
+        >>> forest = ordered_forest(token=[7, 8, 9, 5], parent=[-1, 0, 0, 2])
+        >>> forest.child.tolist(), forest.sibling.tolist(), forest.roots.tolist()
+        ([1, -1, 3, -1], [-1, 2, -1, -1], [0])
+    """
+    token, parent = np.asarray(token, np.int32), np.asarray(parent, np.int32)
+    label = np.full(token.shape, NONE, np.int32) if label is None else np.asarray(label, np.int32)
+    check_parents("ordered_forest", parent, token=token, label=label)
+    child, sibling = _links(parent)
+    padded = pad_columns("ordered_forest", pad_to, label, token, child, sibling)
+    return OrderedForest(*padded, roots=np.flatnonzero(parent < 0).astype(np.int32))
+
+
+def _links(parent: Int32) -> tuple[Int32, Int32]:
+    """The first child and the next sibling of every node."""
+    child, sibling = np.full((2, len(parent)), NONE, np.int32)
+    # Nodes with one parent stand together, in their order.
+    order = np.argsort(parent, kind="stable")
+    order = order[parent[order] >= 0]
+    same = parent[order[1:]] == parent[order[:-1]]
+    sibling[order[:-1][same]] = order[1:][same]
+    first = np.concatenate([[True], ~same])[: len(order)]
+    child[parent[order[first]]] = order[first]
+    return child, sibling
+
+
+def check_parents(caller: str, parent: Int32, **columns: Int32) -> None:
+    """Raises unless `parent` describes trees over nodes that all columns have."""
+    nodes = len(parent)
+    for name, column in columns.items():
+        if column.shape != (nodes,):
+            raise ValueError(
+                f"{caller}: {name} has shape {column.shape}, expected ({nodes},), as the parents"
+            )
+    wrong = np.flatnonzero((parent < NONE) | (parent >= nodes))
+    if wrong.size:
+        node = int(wrong[0])
+        raise ValueError(
+            f"{caller}: the parent of node {node} is {int(parent[node])}, expected -1 for a root "
+            f"or a node below {nodes}"
+        )
+    _check_acyclic(caller, parent)
+
+
+def _check_acyclic(caller: str, parent: Int32) -> None:
+    """Pointer doubling: after log2(nodes) rounds every node knows an ancestor past the root."""
+    nodes = len(parent)
+    above = np.append(np.where(parent < 0, nodes, parent), nodes)
+    for _ in range(max(nodes, 1).bit_length()):
+        above = above[above]
+    stuck = np.flatnonzero(above != nodes)
+    if stuck.size:
+        raise ValueError(
+            f"{caller}: node {int(stuck[0])} has no root above it; its parents go in a circle"
+        )
+    if not (parent < 0).any():
+        raise ValueError(f"{caller}: got no root, expected a node whose parent is -1")
+
+
+def pad_columns(caller: str, pad_to: int | None, *columns: Int32) -> list[Int32]:
+    """The columns with -1 at the end until they have `pad_to` entries."""
+    nodes = len(columns[0])
+    extra = 0 if pad_to is None else pad_to - nodes
+    if extra < 0:
+        raise ValueError(f"{caller}: got pad_to={pad_to}, but there are {nodes} nodes")
+    padding = np.full(extra, NONE, np.int32)
+    return [np.concatenate([column, padding]) for column in columns]

@@ -1,0 +1,1 @@
+"""Executor "host": the waves of a schedule launched from the host by workers that steal."""

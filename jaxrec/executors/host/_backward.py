@@ -1,0 +1,325 @@
+"""The backward pass: the tasks of the waves in reverse, then the cotangents of outer values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._forward import Tapes, counts, listed, put_rows
+from jaxrec.executors.host._plan import blank
+from jaxrec.executors.host._tasks import KernelFunction, Label, token_of, words
+from jaxrec.lowering import _wave
+from jaxrec.lowering._forward import operands
+from jaxrec.lowering._rows import sum_over_readers
+from jaxrec.schedule._layout import Tables
+from jaxrec.split._program import CellSpec
+from jaxrec.transpose._backward import (
+    After,
+    Backward,
+    Replay,
+    Want,
+    cut_types,
+    has_cotangent,
+    initial_cotangents,
+    root_cotangents,
+    settle_cuts,
+    tapes_by_cell,
+    total_shape,
+)
+
+if TYPE_CHECKING:
+    from jaxrec.primitives._primitives import Wrt
+
+
+@dataclasses.dataclass
+class Cotangents:
+    """The slots of what one domain accumulates in reverse.
+
+    Attributes:
+        tapes: for each tape class its cotangent tape; only classes that have cotangents.
+        cuts: for each cell the tapes of its cut.
+        totals: for each outer value its cotangent so far.
+        reader_rows: for each tape class that has cotangents, who reads each value.
+    """
+
+    tapes: dict[int, int]
+    cuts: list[list[int]]
+    totals: dict[int, int]
+    reader_rows: dict[int, int]
+
+
+class BackwardRun:
+    """Makes the tasks of a backward pass."""
+
+    def __init__(
+        self,
+        call: HostCall,
+        backward: Backward,
+        wrt: Wrt,
+        tapes: Sequence[Tapes],
+        cotangents: Sequence[Any],
+    ) -> None:
+        self._call, self._backward, self._tapes = call, backward, tapes
+        self._key = (call.params.patterns, call.params.policy, wrt)
+        params = call.params
+        pairs = list(zip(wrt.positions, wrt.lanes, strict=True))
+        self._lanes = {k: p for k, p in pairs if k < params.num_outers}
+        self._roots = [k - params.first_data for k, _ in pairs if k >= params.num_outers]
+        classes = call.program.classes
+        self._carrying = [c for c, aval in enumerate(classes) if has_cotangent(aval)]
+        self._given = cotangents
+        self._state = [self._begin(domain) for domain in range(call.plan.domains)]
+
+    def add_all(self) -> list[int]:
+        """Adds all tasks: the slots of the cotangents of outer values, then of the roots'."""
+        self._add_waves()
+        for domain in range(self._call.plan.domains):
+            for spec in self._call.program.cells:
+                self._after(domain, spec)
+        return [*self._totals(), *self._root_cotangents()]
+
+    def _begin(self, domain: int) -> Cotangents:
+        call, cells = self._call, self._call.program.cells
+        given = self._given if domain == 0 else ()
+        cuts = [cut_types(self._backward, s) if self._backward.has_loop(s) else () for s in cells]
+
+        def begin(info: Any, *cts: Any) -> list[Any]:
+            outers = dict(enumerate(call.operands[: call.params.num_outers]))
+            bound = call.bound(blank(info=info), outers)
+            if domain == 0:
+                tapes = [initial_cotangents(bound, cts)[c] for c in self._carrying]
+            else:
+                rows = [call.layout.read_rows[c] for c in self._carrying]
+                tapes = _wave.empty_tapes(rows, [call.program.classes[c] for c in self._carrying])
+            flat = [x for mine in tapes_by_cell(self._backward, cuts) for x in mine]
+            totals = [
+                jnp.zeros(total_shape(bound, p, lanes), call.operands[p].dtype)
+                for p, lanes in self._lanes.items()
+            ]
+            return [jnp.int32(0), *tapes, *flat, *totals]
+
+        key = ("begin backward", domain == 0, self._key, call.layout)
+        reads = [call.tasks.value(x) for x in given]
+        slots = iter(
+            call.tasks.add(
+                Label("cotangent tapes", domain), key, begin, call.plan.tables.info, reads,
+                device=call.device(domain),
+            )
+        )  # fmt: skip
+        tapes = {c: next(slots) for c in self._carrying}
+        rows = call.plan.tables.reader_rows
+        first = domain * len(call.program.classes)
+        return Cotangents(
+            tapes,
+            [[next(slots) for _ in mine] for mine in cuts],
+            {p: next(slots) for p in self._lanes},
+            {c: call.array(rows[first + c], domain) for c in self._carrying},
+        )
+
+    def _add_waves(self) -> None:
+        call, plan = self._call, self._call.plan
+        cells, widths = len(call.program.cells), call.layout.widths
+        for number, wave in reversed(list(enumerate(plan.waves.tolist()))):
+            cell, width = divmod(wave[0], len(widths))
+            starts = wave[3 + plan.max_outputs :]
+            if cell >= cells * plan.domains:
+                self._copy(wave, starts[0], cell, widths[width])
+            elif self._backward.has_loop(call.program.cells[cell % cells]):
+                self._wave(number, wave, starts, cell, widths[width])
+
+    def _wave(self, number: int, wave: list[int], starts: list[int], cell: int, width: int) -> None:
+        call, cells = self._call, len(self._call.program.cells)
+        domain, spec = cell // cells, call.program.cells[cell % cells]
+        state, tapes = self._state[domain], self._tapes[domain]
+        shift = wave[1] - width
+        start = wave[2] + shift
+        slots = self._inputs(spec)
+        constant = words(
+            [wave[1], start, *(starts[k] + shift for k, _ in slots)],
+            *call.rows(spec, readers=True).pack(call.plan.tables, cell, start, width),
+        )
+        written = sorted({c for _, c in slots})
+        read = sorted(set(self._outputs(spec)) - set(written))
+        call.tasks.add(
+            Label(f"{spec.cell.name} backward", domain, number, wave[1], width),
+            ("backward", spec.cell.index, width, self._key),
+            self._kernel(spec, width, read, written),
+            constant,
+            [
+                *call.outers(spec, domain),
+                *(tapes.values[c] for c in sorted(set(spec.inputs))),
+                *tapes.residuals[spec.cell.index],
+                *(state.reader_rows[c] for c in self._outputs(spec)),
+                *(state.tapes[c] for c in read),
+            ],
+            [*(state.tapes[c] for c in written), *state.cuts[spec.cell.index]],
+            device=call.device(domain),
+        )
+
+    def _inputs(self, spec: CellSpec) -> list[tuple[int, int]]:
+        """The inputs of a cell that have cotangents, with their classes."""
+        return [(k, c) for k, c in enumerate(spec.inputs) if c in self._carrying]
+
+    def _outputs(self, spec: CellSpec) -> list[int]:
+        """The classes of the outputs of a cell that have cotangents, each once."""
+        return sorted(set(spec.outputs) & set(self._carrying))
+
+    def _kernel(
+        self, spec: CellSpec, width: int, read: Sequence[int], written: Sequence[int]
+    ) -> KernelFunction:
+        call, vjp = self._call, self._backward.at(spec, width)
+        slots = self._inputs(spec)
+        head = 2 + len(slots)
+
+        def run(constant: Any, *given: Any) -> list[Any]:
+            tables = call.rows(spec, readers=True).unpack(call.program, constant[head:], width)
+            bound, tapes, residuals, values = self._take(spec, tables, given)
+            cts: dict[int, Any] = {c: next(values) for c in (*read, *written)}
+            cuts = list(values)
+            start = constant[1]
+            saved = [_wave.block(t, start, width) for t in residuals]
+            outers, exports, inputs = operands(bound, spec, tapes, 0, width)
+            full = listed(cts, call.program)
+            replay = Replay(bound, self._backward, tapes, ())
+            d_inputs, made = vjp.loop(
+                [*outers, *exports, *inputs], saved, replay.cotangents(spec, full, 0, width)
+            )
+            # The last block first, as the lowering does: see there.
+            pairs = list(zip(slots, d_inputs, strict=True))
+            for position, ((_, c), block) in reversed(list(enumerate(pairs))):
+                cts[c] = _wave.put(cts[c], block, constant[2 + position])
+            cuts = [_wave.put(t, x, start) for t, x in zip(cuts, made, strict=True)]
+            return [token_of(constant), *(cts[c] for c in written), *cuts]
+
+        return run
+
+    def _take(
+        self, spec: CellSpec, tables: Tables, given: Sequence[Any]
+    ) -> tuple[Any, list[Any], list[Any], Any]:
+        """Takes the arguments of a kernel apart, up to the cotangents."""
+        call, values = self._call, iter(given)
+        outers = {p: next(values) for p in spec.outers}
+        tapes = listed({c: next(values) for c in sorted(set(spec.inputs))}, call.program)
+        residuals = [next(values) for _ in self._tapes[0].residuals[spec.cell.index]]
+        readers = listed({c: next(values) for c in self._outputs(spec)}, call.program)
+        tables = dataclasses.replace(tables, reader_rows=tuple(readers))
+        return call.bound(tables, outers), tapes, residuals, values
+
+    def _copy(self, wave: list[int], read_start: int, cell: int, width: int) -> None:
+        """Carries cotangents back to where the values came from."""
+        call, plan = self._call, self._call.plan
+        copy = plan.copies[cell - len(call.program.cells) * plan.domains]
+        if copy.tape_class not in self._carrying:
+            return
+        shift = wave[1] - width
+        start, c = wave[2] + shift, copy.tape_class
+        source, target = self._state[copy.source], self._state[copy.target]
+        pointers = plan.tables.readers[cell][0][start : start + width + 1]
+        label = Label(f"copy {copy.target} -> {copy.source}", copy.target, -1, wave[1], width)
+        (block,) = call.tasks.add(
+            label, ("take cotangents", width), _take_cotangents, words(pointers),
+            [target.tapes[c], target.reader_rows[c]], device=call.device(copy.target),
+        )  # fmt: skip
+        label = dataclasses.replace(label, domain=copy.source)
+        block = call.moved(label, block, copy.target, copy.source)
+        call.tasks.add(
+            label, ("put",), put_rows, words(read_start + shift),
+            [block], [source.tapes[c]], device=call.device(copy.source),
+        )  # fmt: skip
+
+    def _after(self, domain: int, spec: CellSpec) -> None:
+        """Adds what the firings of a cell contribute to the cotangents of outer values."""
+        call, cells = self._call, len(self._call.program.cells)
+        index = spec.cell.index
+        fired = call.plan.counts[domain * cells + index]
+        wanted = [p for p in self._lanes if p in spec.outers]
+        if not wanted or not fired:
+            return
+        state, tapes = self._state[domain], self._tapes[domain]
+        rows = call.rows(spec, readers=True, lanes=True)
+        size = call.layout.cell_rows[index]
+        constant = words(fired, *rows.pack(call.plan.tables, domain * cells + index, 0, size))
+        call.tasks.add(
+            Label(f"{spec.cell.name} contraction", domain, -1, fired, size),
+            ("after", index, self._key, call.layout),
+            self._after_kernel(spec, size, wanted),
+            constant,
+            [
+                *call.outers(spec, domain),
+                *(tapes.values[c] for c in sorted(set(spec.inputs))),
+                *tapes.residuals[index],
+                *(state.reader_rows[c] for c in self._outputs(spec)),
+                *(state.tapes[c] for c in self._outputs(spec)),
+                *state.cuts[index],
+            ],
+            [state.totals[p] for p in wanted],
+            device=call.device(domain),
+        )
+
+    def _after_kernel(self, spec: CellSpec, size: int, wanted: Sequence[int]) -> KernelFunction:
+        call, index = self._call, spec.cell.index
+
+        def run(constant: Any, *given: Any) -> list[Any]:
+            rows = call.rows(spec, readers=True, lanes=True)
+            tables = rows.unpack(call.program, constant[1:], size)
+            info = counts(call, index, constant[0]).info
+            tables = dataclasses.replace(tables, info=info)
+            bound, tapes, residuals, values = self._take(spec, tables, given)
+            cts = listed({c: next(values) for c in self._outputs(spec)}, call.program)
+            cuts = [next(values) for _ in self._state[0].cuts[index]]
+            totals = dict(zip(wanted, values, strict=True))
+            kept = [residuals if k == index else [] for k in range(len(call.program.cells))]
+            replay = Replay(bound, self._backward, tapes, kept)
+            settled = settle_cuts(bound, self._backward, spec, cuts)
+            after = After(replay, spec, cts, settled, {p: self._lanes[p] for p in wanted})
+            found = after.run(totals, fresh=False)
+            return [token_of(constant), *(found[p] for p in wanted)]
+
+        return run
+
+    def _totals(self) -> list[int]:
+        """The cotangents of outer values, summed over the domains."""
+        call, home = self._call, self._state[0].totals
+        for domain, state in enumerate(self._state[1:], 1):
+            for p, slot in state.totals.items():
+                label = Label("sum of domains")
+                part = call.moved(label, slot, domain, 0)
+                call.tasks.add(
+                    label, ("add",), _add, None, [part], [home[p]], device=call.device(0)
+                )
+        return list(home.values())
+
+    def _root_cotangents(self) -> list[int]:
+        if not self._roots:
+            return []
+        call, state = self._call, self._state[0]
+        readers = call.plan.tables.root_readers
+        used = sorted(set(call.program.data_classes) & set(self._carrying))
+        want = Want((), tuple(self._roots), ())
+
+        def run(constant: Any, *given: Any) -> list[Any]:
+            pointers = tuple(jnp.split(constant, len(readers)))
+            cts = dict(zip(used, given[: len(used)], strict=True))
+            rows = dict(zip(used, given[len(used) :], strict=True))
+            found = listed(rows, call.program)
+            bound = call.bound(blank(root_readers=pointers, reader_rows=tuple(found)), {})
+            return [jnp.int32(0), *root_cotangents(bound, listed(cts, call.program), want)]
+
+        reads = [*(state.tapes[c] for c in used), *(state.reader_rows[c] for c in used)]
+        key = ("root cotangents", self._key, call.layout.lanes)
+        constant = np.concatenate(readers)
+        label = Label("cotangents of arguments")
+        return call.tasks.add(label, key, run, constant, reads, device=call.device(0))
+
+
+def _take_cotangents(pointers: Any, tape: Any, reader_rows: Any) -> list[Any]:
+    return [token_of(pointers), sum_over_readers(tape, reader_rows, pointers)]
+
+
+def _add(part: Any, total: Any) -> list[Any]:
+    return [jnp.int32(0), total + part]

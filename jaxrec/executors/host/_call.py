@@ -1,0 +1,118 @@
+"""One invocation on executor "host": its schedule, and where its values are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrec.executors.host._failure import Failures
+from jaxrec.executors.host._options import HostOptions
+from jaxrec.executors.host._plan import HostPlan, Rows
+from jaxrec.executors.host._tasks import Label, TaskList
+from jaxrec.lowering._forward import Bound
+from jaxrec.schedule._layout import Layout, Tables
+from jaxrec.split._program import CellSpec, Program
+
+if TYPE_CHECKING:
+    from jaxrec.primitives._params import Params
+
+
+@dataclasses.dataclass
+class HostCall:
+    """An invocation that is being launched.
+
+    Attributes:
+        params: of the invocation.
+        operands: outer values, then arguments of the roots.
+        plan: its schedule.
+        tasks: the launches so far.
+    """
+
+    params: Params
+    operands: Sequence[Any]
+    plan: HostPlan
+    tasks: TaskList
+
+    def __post_init__(self) -> None:
+        self._outers: dict[tuple[int, int], int] = {}
+        self._rows: dict[tuple[int, bool, bool], Rows] = {}
+
+    @property
+    def program(self) -> Program:
+        """What is invoked."""
+        return self.params.program
+
+    @property
+    def layout(self) -> Layout:
+        """The sizes of each domain."""
+        return self.plan.layout
+
+    @property
+    def options(self) -> HostOptions:
+        """The options of the executor."""
+        assert self.params.host is not None
+        return self.params.host
+
+    def device(self, domain: int) -> Any:
+        """Where a domain is; None if there is no choice."""
+        devices = self.options.devices
+        return devices[domain * len(devices) // self.plan.domains] if len(devices) > 1 else None
+
+    def outers(self, spec: CellSpec, domain: int) -> list[int]:
+        """The slots of the outer values of a cell, on the device of a domain."""
+        return [self._outer(position, domain) for position in spec.outers]
+
+    def _outer(self, position: int, domain: int) -> int:
+        device = self.device(domain)
+        key = (position, 0 if device is None else self.options.devices.index(device))
+        if key not in self._outers:
+            value = self.operands[position]
+            placed = value if device is None else jax.device_put(value, device)
+            self._outers[key] = self.tasks.value(placed)
+        return self._outers[key]
+
+    def array(self, value: Any, domain: int) -> int:
+        """The slot of an array of the host, on the device of a domain."""
+        device = self.device(domain)
+        placed = jnp.asarray(value) if device is None else jax.device_put(value, device)
+        return self.tasks.value(placed)
+
+    def moved(self, label: Label, slot: int, source: int, target: int) -> int:
+        """The slot of a value of one domain on the device of another."""
+        here, there = self.device(source), self.device(target)
+        return slot if here is there else self.tasks.move(label, slot, there)
+
+    def bound(self, tables: Tables, outers: dict[int, Any], roots: Sequence[Any] = ()) -> Bound:
+        """What the lowering's functions work on, of which a kernel has only a part; traced."""
+        count = self.params.num_outers
+        known = tuple(outers.get(k) for k in range(count))
+        return Bound(self.program, self.layout, self.params.patterns, tables, known, tuple(roots))
+
+    def rows(self, spec: CellSpec, readers: bool = False, lanes: bool = False) -> Rows:
+        """How the rows of a cell are packed; `lanes`: even if no outer value is indexed by lane."""
+        key = (spec.cell.index, readers, lanes)
+        if key not in self._rows:
+            by_lane = lanes or any(self.params.patterns[p] is not None for p in spec.outers)
+            self._rows[key] = Rows(spec, by_lane, readers)
+        return self._rows[key]
+
+    def finish(self, *, waits: bool = False) -> Any:
+        """Runs the tasks; if it `waits`, every launch is done before its worker goes on.
+
+        Raises:
+            JaxRecError: a cell failed.
+            FloatingPointError: one made what `jax_debug_nans` or `jax_debug_infs` looks for.
+        """
+        failures = Failures(self.params, self.operands, self.tasks.labels)
+        ahead = {"ahead": 0} if waits else {}
+        # More workers than chains of waves would have nothing to do.
+        workers = min(self.options.workers, self.plan.domains)
+        report = self.tasks.run(workers, check=failures.check, **ahead)
+        error = report.take_error()
+        if error is not None:
+            raise failures.described(error, report.failed)
+        return report

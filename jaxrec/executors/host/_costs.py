@@ -1,0 +1,140 @@
+"""What a wave costs: of each cell, at each width, by itself and beside those of other workers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrec.lowering._cell import wave_function
+from jaxrec.split._cost import cell_flops
+from jaxrec.split._program import CellSpec, Program
+
+if TYPE_CHECKING:
+    from jaxrec.primitives._params import Params
+
+COPY_SECONDS = 60e-6
+"""Carrying rows from one domain to another: two launches."""
+
+_LAUNCH_SECONDS = 25e-6
+
+_FLOPS = 4e10
+"""Of one core, in operations a second, for a first guess."""
+
+_SPLIT_FLOPS = 2e7
+"""The arithmetic of a wave that XLA divides among the cores."""
+
+_MEASURED_SECONDS = 0.02
+"""Work from which on measuring costs pays."""
+
+_REPEATS = 10
+
+
+class Costs(NamedTuple):
+    """Seconds of a wave of each width, cell after cell.
+
+    Attributes:
+        alone: when nothing else runs.
+        together: when every worker runs one.
+    """
+
+    alone: list[float]
+    together: list[float]
+
+
+def cell_costs(params: Params, operands: Sequence[Any], core: Any, widths: Sequence[int]) -> Costs:
+    """The costs of all cells; measured, once, where there is much to compute."""
+    program, options = params.program, params.host
+    assert options is not None
+    guessed = _guess(program, widths, options.workers)
+    work = sum(n * min(guessed.alone[k * len(widths) : (k + 1) * len(widths)]) / widths[-1]
+               for k, n in enumerate(core.cell_rows))  # fmt: skip
+    if options.policy != "adaptive" or options.workers == 1 or work < _MEASURED_SECONDS:
+        return guessed
+    alone, together = [], []
+    for k, spec in enumerate(program.cells):
+        for j, width in enumerate(widths):
+            found = guessed.alone[k * len(widths) + j], guessed.together[k * len(widths) + j]
+            if core.cell_rows[k]:
+                # A cell that cannot run tells so when it is launched, with its call path.
+                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                    found = _measured(params, operands, spec, width)
+            alone.append(found[0])
+            together.append(found[1])
+    return Costs(alone, together)
+
+
+def _guess(program: Program, widths: Sequence[int], workers: int) -> Costs:
+    alone, together = [], []
+    for spec in program.cells:
+        flops = cell_flops(spec.cell)
+        for width in widths:
+            seconds = width * flops / _FLOPS
+            split = width * flops > _SPLIT_FLOPS
+            alone.append(_LAUNCH_SECONDS + (seconds / workers if split else seconds))
+            together.append(_LAUNCH_SECONDS + seconds)
+    return Costs(alone, together)
+
+
+def _measured(
+    params: Params, operands: Sequence[Any], spec: CellSpec, width: int
+) -> tuple[float, float]:
+    assert params.host is not None
+    types = tuple((operands[p].shape, operands[p].dtype) for p in spec.outers)
+    workers = params.host.workers
+    cache, key = params.program.cache, ("host costs", spec.cell.index, width, types, workers)
+    if key not in cache:
+        run = _runnable(params, operands, spec, width)
+        cache[key] = (_seconds(run, 1), _seconds(run, workers))
+    return cache[key]
+
+
+def _runnable(
+    params: Params, operands: Sequence[Any], spec: CellSpec, width: int
+) -> Callable[[], Any]:
+    """A cell on zeros, compiled."""
+    by_row = [params.patterns[p] is not None for p in spec.outers]
+    fun = jax.jit(wave_function(params.program, spec, by_row, width))
+    classes = params.program.classes
+    outers = [
+        jnp.broadcast_to(operands[p][0], (width, *operands[p].shape[1:])) if own else operands[p]
+        for p, own in zip(spec.outers, by_row, strict=True)
+    ]
+    exports = [jnp.zeros(width, v.aval.dtype) for v in spec.cell.exports]
+    inputs = [_blank(width, classes[c]) for c in spec.inputs]
+    jax.block_until_ready(fun(outers, exports, inputs))
+    return lambda: fun(outers, exports, inputs)
+
+
+def _blank(width: int, aval: Any) -> Any:
+    if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
+        return jax.random.split(jax.random.key(0), (width, *aval.shape))
+    return jnp.zeros((width, *aval.shape), aval.dtype)
+
+
+def _seconds(run: Callable[[], Any], threads: int) -> float:
+    """The time of one run when so many threads do it; the least of three tries."""
+
+    def work() -> None:
+        out = None
+        for _ in range(_REPEATS):
+            out = run()
+        jax.block_until_ready(out)
+
+    return min(_timed(work, threads) for _ in range(3)) / _REPEATS
+
+
+def _timed(work: Callable[[], None], threads: int) -> float:
+    others = [threading.Thread(target=work) for _ in range(threads - 1)]
+    start = time.perf_counter()
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    return time.perf_counter() - start

@@ -1,0 +1,85 @@
+"""What went wrong in a task, in terms of the user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxrec._errors import JaxRecError
+from jaxrec.executors.host._tasks import Label, checks_nans
+
+if TYPE_CHECKING:
+    from jaxrec.primitives._params import Params
+
+
+_LONGEST = 1200
+"""Characters of another error's text that are told."""
+
+
+class _BadRow(Exception):
+    """A row of a wave has what the checks look for; its argument is the number of the row."""
+
+
+class Failures:
+    """Finds and describes the failures of the tasks of an invocation."""
+
+    def __init__(self, params: Params, operands: Sequence[Any], labels: Sequence[Label]) -> None:
+        self._params, self._operands, self._labels = params, operands, labels
+        self._looks = any(checks_nans())
+
+    def check(self, task: int, token: Any) -> None:
+        """Waits for a task; called on the thread that launched it."""
+        token.block_until_ready()
+        label = self._labels[task]
+        if self._looks and label.wave >= 0 and token.ndim:
+            found = np.flatnonzero(np.asarray(token))
+            if len(found) and int(found[0]) < label.calls:
+                raise _BadRow(int(found[0]))
+
+    def described(self, error: BaseException, task: int) -> BaseException:
+        """The error to raise for one that a task raised."""
+        if task < 0 or isinstance(error, KeyboardInterrupt):
+            return error
+        if "KeyboardInterrupt" in str(error):
+            # It came while a callback of a cell ran, and XLA has made a text of it.
+            return KeyboardInterrupt()
+        label, row = self._labels[task], 0
+        name = self._params.program.name
+        if isinstance(error, _BadRow):
+            row = error.args[0]
+        path = self._path(label, row)
+        where = f"cell {label.name} of {name}" if label.wave >= 0 else f"{name}, {label.name}"
+        if isinstance(error, _BadRow):
+            return FloatingPointError(
+                f"invalid value (nan or inf) made by {where}. Call path: {path}. "
+                "Turn off jax_debug_nans and jax_debug_infs to let it pass."
+            )
+        of = " of the first" if label.calls > 1 else ""
+        told = f" Wave {label.wave}, {label.calls} calls. Call path{of}: {path}." if path else ""
+        hint = ""
+        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            hint = (
+                " There was not enough memory: call it on fewer roots at a time, or under "
+                'jr.executor("graph") with jax.checkpoint.'
+            )
+        failure = JaxRecError(f"{where} failed: {_shortened(error)}.{told}{hint}")
+        failure.__cause__ = error
+        return failure
+
+    def _path(self, label: Label, row: int) -> str:
+        """The call path of a row of a wave; plans again, since paths are not kept."""
+        if label.wave < 0:
+            return ""
+        from jaxrec.executors.host._schedule import schedule_core
+
+        core = schedule_core(self._params, self._operands)
+        return core.call_path(core.wave_frame(label.wave, row))
+
+
+def _shortened(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}".strip().rstrip(".")
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 4]} ... {text[-3 * _LONGEST // 4 :]}"

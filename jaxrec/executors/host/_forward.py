@@ -1,0 +1,225 @@
+"""The forward pass: the tasks of all waves, from the roots' arguments to the results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._plan import blank
+from jaxrec.executors.host._tasks import (
+    KernelFunction,
+    Label,
+    bad_rows,
+    checks_nans,
+    token_of,
+    words,
+)
+from jaxrec.lowering import _wave
+from jaxrec.lowering._forward import WaveCell, operands, plain_cell, results, with_roots
+from jaxrec.lowering._rows import gather_rows
+from jaxrec.split._program import CellSpec, Program
+from jaxrec.transpose._backward import Backward, residual_cell, residual_tapes, settle_residuals
+
+
+@dataclasses.dataclass
+class Tapes:
+    """The slots of the tapes of one domain.
+
+    Attributes:
+        values: a slot for each tape class.
+        residuals: for each cell, a slot for each residual.
+    """
+
+    values: list[int]
+    residuals: list[list[int]]
+
+
+class Forward:
+    """Makes the tasks of a forward pass."""
+
+    def __init__(self, call: HostCall, backward: Backward | None, wrt: Any = None) -> None:
+        self._call, self._backward = call, backward
+        self._key = (call.params.patterns, call.params.policy, wrt, backward is not None)
+        self.tapes = [self._begin(domain) for domain in range(call.plan.domains)]
+
+    def _begin(self, domain: int) -> Tapes:
+        """Allocates the tapes of a domain; the first one gets the roots' arguments."""
+        call, program = self._call, self._call.program
+        home = domain == 0
+        kept = self._residual_counts()
+        roots = call.operands[call.params.first_data :] if home and program.data_rows else ()
+
+        def begin(*roots: Any) -> list[Any]:
+            tapes = _wave.empty_tapes(call.layout.value_rows, program.classes)
+            if roots:
+                tapes = with_roots(call.bound(blank(), {}, roots), tapes)
+            residuals = residual_tapes(self._backward) if self._backward is not None else []
+            flat = [x for mine in residuals for x in mine]
+            return [jnp.int32(0), *tapes, *flat]
+
+        key = ("begin", bool(roots), self._key, call.layout)
+        reads = [call.tasks.value(x) for x in roots]
+        label = Label("tapes", domain)
+        slots = iter(call.tasks.add(label, key, begin, None, reads, device=call.device(domain)))
+        values = [next(slots) for _ in program.classes]
+        return Tapes(values, [[next(slots) for _ in range(n)] for n in kept])
+
+    def _residual_counts(self) -> list[int]:
+        cells = self._call.program.cells
+        if self._backward is None:
+            return [0] * len(cells)
+        return [len(self._backward.residual_types(spec)) for spec in cells]
+
+    def add_waves(self) -> None:
+        """Adds a task for each wave of the schedule, and two for each copy."""
+        plan, cells = self._call.plan, len(self._call.program.cells)
+        widths = self._call.layout.widths
+        for number, wave in enumerate(plan.waves.tolist()):
+            cell, width = divmod(wave[0], len(widths))
+            if cell >= cells * plan.domains:
+                self._copy(number, wave, cell, widths[width])
+            else:
+                self._wave(number, wave, cell, widths[width])
+
+    def _wave(self, number: int, wave: list[int], cell: int, width: int) -> None:
+        call, cells = self._call, len(self._call.program.cells)
+        domain, spec = cell // cells, call.program.cells[cell % cells]
+        tapes = self.tapes[domain]
+        written = sorted(set(spec.outputs))
+        read = sorted(set(spec.inputs) - set(written))
+        starts = wave[3 : 3 + len(spec.outputs)]
+        constant = words(
+            [wave[1], wave[2], *starts],
+            *call.rows(spec).pack(call.plan.tables, cell, wave[2], width),
+        )
+        call.tasks.add(
+            Label(spec.cell.name, domain, number, wave[1], width),
+            ("wave", spec.cell.index, width, self._key),
+            self._kernel(spec, width, read, written),
+            constant,
+            [*call.outers(spec, domain), *(tapes.values[c] for c in read)],
+            [*(tapes.values[c] for c in written), *tapes.residuals[spec.cell.index]],
+            device=call.device(domain),
+        )
+
+    def _kernel(
+        self, spec: CellSpec, width: int, read: Sequence[int], written: Sequence[int]
+    ) -> KernelFunction:
+        call = self._call
+        rows = call.rows(spec)
+        head = 2 + len(spec.outputs)
+
+        def run(constant: Any, *slots: Any) -> list[Any]:
+            values = iter(slots)
+            outers = {p: next(values) for p in spec.outers}
+            tapes: dict[int, Any] = {c: next(values) for c in (*read, *written)}
+            residuals = list(values)
+            tables = rows.unpack(call.program, constant[head:], width)
+            bound = call.bound(tables, outers)
+            found = self._cell(bound, spec, width)(
+                *operands(bound, spec, listed(tapes, call.program), 0, width)
+            )
+            for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
+                tapes[c] = _wave.put(tapes[c], made, constant[2 + k])
+            pairs = zip(residuals, found[1], strict=True)
+            residuals = [_wave.put(tape, made, constant[1]) for tape, made in pairs]
+            token = bad_rows(found[0], width) if any(checks_nans()) else token_of(constant)
+            return [token, *(tapes[c] for c in written), *residuals]
+
+        return run
+
+    def _cell(self, bound: Any, spec: CellSpec, width: int) -> WaveCell:
+        if self._backward is None:
+            return plain_cell(bound, spec, width)
+        return residual_cell(self._backward)(bound, spec, width)
+
+    def _copy(self, number: int, wave: list[int], cell: int, width: int) -> None:
+        """Carries rows from one domain to another."""
+        call = self._call
+        copy = call.plan.copies[cell - len(call.program.cells) * call.plan.domains]
+        c, first = copy.tape_class, wave[2]
+        rows = call.plan.tables.reads[cell][0][first : first + width]
+        name = f"copy {copy.source} -> {copy.target}"
+        label = Label(name, copy.source, -1, wave[1], width)
+        (block,) = call.tasks.add(
+            label, ("take", width), take_rows, words(rows), [self.tapes[copy.source].values[c]],
+            device=call.device(copy.source),
+        )  # fmt: skip
+        label = dataclasses.replace(label, domain=copy.target)
+        block = call.moved(label, block, copy.source, copy.target)
+        call.tasks.add(
+            label, ("put",), put_rows, words(wave[3]),
+            [block], [self.tapes[copy.target].values[c]], device=call.device(copy.target),
+        )  # fmt: skip
+
+    def settle(self) -> None:
+        """Ends the residual tapes, once all waves are there."""
+        call = self._call
+        for domain, tapes in enumerate(self.tapes):
+            for spec in call.program.cells:
+                kept = tapes.residuals[spec.cell.index]
+                fired = call.plan.counts[domain * len(call.program.cells) + spec.cell.index]
+                if kept and fired:
+                    self._settle(domain, spec, kept, fired)
+
+    def _settle(self, domain: int, spec: CellSpec, kept: list[int], fired: int) -> None:
+        call, index = self._call, spec.cell.index
+
+        def run(constant: Any, *tapes: Any) -> list[Any]:
+            bound = call.bound(counts(call, index, constant[0]), {})
+            all_tapes = [tapes if k == index else () for k in range(len(call.program.cells))]
+            return [token_of(constant), *settle_residuals(bound, all_tapes)[index]]
+
+        key = ("settle", index, call.layout.pad, call.layout.step_rows)
+        label = Label(f"residuals of {spec.cell.name}", domain)
+        call.tasks.add(label, key, run, words(fired), [], kept, device=call.device(domain))
+
+    def outcome(self) -> list[int]:
+        """Adds the task that reads the results; their slots."""
+        from jaxrec.primitives._results import outcome
+
+        call, tables = self._call, self._call.plan.tables
+        known = {
+            "info": tables.info,
+            "result_reads": tables.result_reads,
+            "collect_reads": tables.collect_reads,
+            "calls_lane": tables.calls_lane,
+            "calls_args": tables.calls_args,
+        }
+        leaves, tree = jax.tree.flatten(known)
+        used = sorted(set(call.program.result_classes))
+
+        def run(*slots: Any) -> list[Any]:
+            tapes = dict(zip(used, slots[len(leaves) :], strict=True))
+            bound = call.bound(blank(**jax.tree.unflatten(tree, slots[: len(leaves)])), {})
+            return [jnp.int32(0), *outcome(bound, results(bound, listed(tapes, call.program)))]
+
+        reads = [*map(call.tasks.value, leaves), *(self.tapes[0].values[c] for c in used)]
+        key = ("results", call.layout)
+        return call.tasks.add(Label("results"), key, run, None, reads, device=call.device(0))
+
+
+def listed(tapes: dict[int, Any], program: Program) -> list[Any]:
+    """Tapes by class, as a list with None for those that a kernel does not have."""
+    return [tapes.get(c) for c in range(len(program.classes))]
+
+
+def counts(call: HostCall, index: int, count: Any) -> Any:
+    """Tables that know how often a cell is fired."""
+    cells = len(call.program.cells)
+    return blank(info=jnp.zeros(cells, jnp.int32).at[index].set(count))
+
+
+def take_rows(rows: Any, tape: Any) -> list[Any]:
+    """A kernel: rows of a tape."""
+    return [token_of(rows), gather_rows(tape, rows)]
+
+
+def put_rows(start: Any, block: Any, tape: Any) -> list[Any]:
+    """A kernel: overwrites rows of a tape."""
+    return [token_of(start), _wave.put(tape, block, start[0])]

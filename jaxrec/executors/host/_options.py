@@ -1,0 +1,102 @@
+"""The options of executor "host"."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from jaxrec._errors import UnsupportedError
+
+POLICIES = ("adaptive", "batch", "split", "alone")
+
+Device = Any
+"""A `jax.Device`, which is not a type that annotations may name."""
+
+Place = Callable[[str], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOptions:
+    """How executor "host" runs calls; compared by value.
+
+    Attributes:
+        workers: threads that launch waves.
+        devices: the devices that cells may run on; the first has the arguments and the results.
+        place: the device of a cell by its name; all on the first if None.
+        policy: how ready calls become waves.
+    """
+
+    workers: int
+    devices: tuple[Device, ...]
+    place: Place | None
+    policy: str
+
+    @property
+    def domains(self) -> int:
+        """The largest number of domains that a schedule is divided into."""
+        return len(self.devices) * self.shards
+
+    @property
+    def shards(self) -> int:
+        """The largest number of shards on a device."""
+        return 1 if self.policy == "batch" else self.workers
+
+    def device_of(self, cell: str) -> int:
+        """The number of the device that a cell runs on."""
+        if self.place is None:
+            return 0
+        device = self.place(cell)
+        if device not in self.devices:
+            raise UnsupportedError(
+                f'executor "host": place puts cell {cell!r} on {device}, expected one of the '
+                f"devices {', '.join(map(str, self.devices))}. Pass it in devices=."
+            )
+        return self.devices.index(device)
+
+
+def host_options(
+    workers: int | None,
+    devices: Any,
+    place: Callable[[str], Any] | Mapping[str, Any] | None,
+    policy: str,
+) -> HostOptions:
+    """Checks the options and fills in those that are left out.
+
+    Raises:
+        UnsupportedError: an option has no meaning.
+    """
+    if policy not in POLICIES:
+        known = ", ".join(map(repr, POLICIES))
+        raise UnsupportedError(f'executor "host": policy {policy!r}, expected one of {known}')
+    if workers is None:
+        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if not isinstance(workers, int) or workers < 1:
+        raise UnsupportedError(f'executor "host": workers={workers!r}, expected 1 or more')
+    given = tuple(devices) if devices is not None else (_default_device(),)
+    if not given:
+        raise UnsupportedError('executor "host": devices is empty, expected at least one device')
+    if isinstance(place, Mapping):
+        place = _Table(tuple(place.items()), given[0])
+    return HostOptions(workers, given, place, policy)
+
+
+def _default_device() -> Any:
+    chosen = jax.config.values["jax_default_device"]
+    if isinstance(chosen, str):
+        return jax.devices(chosen)[0]
+    return chosen if chosen is not None else jax.devices()[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """A placement given as a mapping; cells that it does not name are on the first device."""
+
+    items: tuple[tuple[str, Any], ...]
+    otherwise: Any
+
+    def __call__(self, cell: str) -> Any:
+        return dict(self.items).get(cell, self.otherwise)

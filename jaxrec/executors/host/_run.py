@@ -1,0 +1,116 @@
+"""What the primitives call: an invocation, its forward pass with residuals, its backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrec.executors.host._backward import BackwardRun
+from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._forward import Forward, Tapes
+from jaxrec.executors.host._plan import HostPlan
+from jaxrec.executors.host._schedule import plan_call
+from jaxrec.executors.host._tasks import TaskList
+from jaxrec.transpose._backward import Backward
+
+if TYPE_CHECKING:
+    from jaxrec.primitives._params import Params
+    from jaxrec.primitives._primitives import Wrt
+
+
+def run_host(params: Params, operands: Sequence[Any]) -> list[Any]:
+    """Runs an invocation: its outcome."""
+    call = _call(params, operands, plan_call(params, operands))
+    forward = Forward(call, None)
+    forward.add_waves()
+    slots = forward.outcome()
+    call.finish()
+    return [call.tasks.values[slot] for slot in slots]
+
+
+def traced_run(params: Params, operands: Sequence[Any]) -> tuple[HostCall, Any]:
+    """Runs an invocation to measure it: what ran, and the core's report of when."""
+    call = _call(params, operands, plan_call(params, operands))
+    forward = Forward(call, None)
+    forward.add_waves()
+    forward.outcome()
+    return call, call.finish(waits=True)
+
+
+def run_host_forward(params: Params, wrt: Wrt, operands: Sequence[Any]) -> list[Any]:
+    """Runs an invocation: its outcome, then the residuals that `run_host_backward` takes."""
+    call = _call(params, operands, plan_call(params, operands, readers=True))
+    forward = Forward(call, _differentiated(call, wrt), wrt)
+    forward.add_waves()
+    forward.settle()
+    slots = forward.outcome()
+    call.finish()
+    for tapes in forward.tapes:
+        slots += [*tapes.values, *(slot for kept in tapes.residuals for slot in kept)]
+    values = [call.tasks.values[slot] for slot in slots]
+    count = len(values) - sum(_tape_count(tapes) for tapes in forward.tapes)
+    assert params.host is not None
+    # As many residuals for every schedule, since tracing asks how many there are.
+    per_domain = (len(values) - count) // len(forward.tapes)
+    missing = (params.host.domains - len(forward.tapes)) * per_domain
+    none = [jnp.zeros(0, np.uint8)] * missing
+    return [*values[:count], jnp.asarray(call.plan.to_bytes()), *values[count:], *none]
+
+
+def run_host_backward(
+    params: Params,
+    wrt: Wrt,
+    operands: Sequence[Any],
+    residuals: Sequence[Any],
+    cotangents: Sequence[Any],
+) -> list[Any]:
+    """The cotangents of the operands, from those of the results."""
+    if wrt.stack:
+        import dataclasses
+
+        below = dataclasses.replace(wrt, stack=wrt.stack - 1)
+        rows = [
+            run_host_backward(params, below, operands, residuals, [x[k] for x in cotangents])
+            for k in range(cotangents[0].shape[0])
+        ]
+        return [jnp.stack(column) for column in zip(*rows, strict=True)]
+    plan = HostPlan.from_bytes(residuals[0])
+    call = _call(params, operands, plan)
+    backward = _differentiated(call, wrt)
+    values = (call.tasks.value(x) for x in residuals[1:])
+    tapes = [
+        Tapes(
+            [next(values) for _ in call.program.classes],
+            [[next(values) for _ in backward.residual_types(s)] for s in call.program.cells],
+        )
+        for _ in range(plan.domains)
+    ]
+    run = BackwardRun(call, backward, wrt, tapes, cotangents)
+    slots = run.add_all()
+    call.finish()
+    return [call.tasks.values[slot] for slot in slots]
+
+
+def plan_of(residuals: Sequence[Any]) -> HostPlan:
+    """The plan among the residuals of an invocation."""
+    return HostPlan.from_bytes(residuals[0])
+
+
+def _call(params: Params, operands: Sequence[Any], plan: HostPlan) -> HostCall:
+    return HostCall(params, operands, plan, TaskList(params.program.cache))
+
+
+def _tape_count(tapes: Tapes) -> int:
+    return len(tapes.values) + sum(map(len, tapes.residuals))
+
+
+def _differentiated(call: HostCall, wrt: Wrt) -> Backward:
+    """The differentiated cells, made once for their types and sizes."""
+    from jaxrec.primitives._residuals import backward_cells
+
+    avals = [jax.typeof(x) for x in call.operands]
+    return backward_cells(call.params, call.layout, wrt, avals)

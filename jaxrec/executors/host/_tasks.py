@@ -1,0 +1,203 @@
+"""Lists of tasks: kernels compiled ahead, and the slots that they read and write."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrec import _core
+
+_AHEAD = 8
+"""Launches of a worker that may be under way: enough to keep XLA busy, few enough to steal from."""
+
+KernelFunction = Callable[..., Sequence[Any]]
+"""`(constant, *slots) -> [token, *slots written]`, traced."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """What a task is, for reports and errors.
+
+    Attributes:
+        name: of the cell, or what else it does.
+        domain: in which it runs.
+        wave: the number of its wave in the schedule, or -1.
+        calls: how many calls are in the wave.
+        width: rows computed.
+    """
+
+    name: str
+    domain: int = 0
+    wave: int = -1
+    calls: int = 0
+    width: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """A compiled task: where it runs follows from what it was compiled for."""
+
+    run: Callable[..., Any]
+    written: tuple[Any, ...]
+
+
+class TaskList:
+    """Tasks in an order in which they could run one after the other.
+
+    Attributes:
+        labels: what each task is.
+        values: the slots.
+    """
+
+    def __init__(self, cache: dict[Any, Any]) -> None:
+        self._cache = cache
+        self._types: list[Any] = []
+        self._tasks: list[tuple[Any, ...]] = []
+        self.labels: list[Label] = []
+        self.values: list[Any] = []
+
+    def value(self, value: Any) -> int:
+        """A slot that holds an array."""
+        return self._slot(jax.ShapeDtypeStruct(value.shape, value.dtype), value)
+
+    def _slot(self, aval: Any, value: Any = None) -> int:
+        self._types.append(aval)
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def add(
+        self,
+        label: Label,
+        key: Any,
+        fun: KernelFunction,
+        constant: Any,
+        reads: Sequence[int],
+        updates: Sequence[int] = (),
+        device: Any = None,
+        cost: float = 1.0,
+    ) -> list[int]:
+        """Adds a task.
+
+        Args:
+            label: what it is.
+            key: identifies `fun` among the functions of the program.
+            fun: the task; gets the constant, then what it reads, then what it updates.
+            constant: an array of the host, or None.
+            reads: slots that it reads.
+            updates: slots that it reads and writes in place; they are what it returns first.
+            device: where it runs.
+            cost: an estimate of its time.
+
+        Returns:
+            The slots of what it returns besides those it updates.
+        """
+        slots = [*reads, *updates]
+        kernel = self._kernel(key, fun, constant, slots, len(reads), device)
+        new = [self._slot(t) for t in kernel.written[len(updates) :]]
+        self._tasks.append((kernel.run, constant, slots, [*updates, *new], cost))
+        self.labels.append(label)
+        return new
+
+    def move(self, label: Label, slot: int, device: Any) -> int:
+        """Adds a transfer to a device; the slot of the value there."""
+
+        def transfer(value: Any) -> list[Any]:
+            moved = jax.device_put(value, device)
+            return [moved, moved]
+
+        new = self._slot(self._types[slot])
+        self._tasks.append((transfer, None, [slot], [new], 1.0))
+        self.labels.append(label)
+        return new
+
+    def _kernel(
+        self,
+        key: Any,
+        fun: KernelFunction,
+        constant: Any,
+        slots: Sequence[int],
+        reads: int,
+        device: Any,
+    ) -> Kernel:
+        types = [self._types[slot] for slot in slots]
+        avals = tuple((t.shape, t.dtype) for t in types)
+        size = None if constant is None else constant.shape
+        full = ("host", key, avals, size, device, checks_nans())
+        if full not in self._cache:
+            self._cache[full] = _compiled(fun, constant, types, reads, device)
+        return self._cache[full]
+
+    def run(self, workers: int, *, ahead: int = _AHEAD, check: Any = None) -> Any:
+        """Runs all tasks; the core's report, which has the error if there was one."""
+        return _core.run_tasks(
+            self._tasks, self.values, workers, ahead, check or _wait, _scope_factory()
+        )
+
+
+def _compiled(
+    fun: KernelFunction, constant: Any, types: Sequence[Any], reads: int, device: Any
+) -> Kernel:
+    sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
+    first = int(constant is not None)
+    args = [jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=sharding) for t in types]
+    if first:
+        args.insert(0, jax.ShapeDtypeStruct(constant.shape, constant.dtype))
+    donated = tuple(range(first + reads, first + len(types)))
+    lowered = jax.jit(fun, donate_argnums=donated, keep_unused=True).lower(*args)
+    written = tuple(lowered.out_info)[1:]
+    return Kernel(lowered.compile(), written)
+
+
+def checks_nans() -> tuple[bool, ...]:
+    """Which of the checks for NaN and infinity are on."""
+    return tuple(bool(jax.config.values[n]) for n in ("jax_debug_nans", "jax_debug_infs"))
+
+
+def _wait(task: int, token: Any) -> None:
+    del task
+    token.block_until_ready()
+
+
+def _scope_factory() -> Callable[[], Any]:
+    """Worker threads see JAX's settings of the calling thread, less the checks of every launch.
+
+    Those would look at rows of tapes that nothing has written.
+    """
+    if not any(checks_nans()):
+        return contextlib.nullcontext
+
+    @contextlib.contextmanager
+    def unchecked() -> Any:
+        with jax.debug_nans(False), jax.debug_infs(False):
+            yield
+
+    return unchecked
+
+
+def token_of(words: Any) -> Any:
+    """A scalar that is there when its launch is done."""
+    return words[0]
+
+
+def bad_rows(outs: Sequence[Any], width: int) -> Any:
+    """For each row of a wave, whether an output has what the checks look for."""
+    nans, infs = checks_nans()
+    bad = jnp.zeros(width, bool)
+    for rows in outs:
+        if jnp.issubdtype(rows.dtype, jnp.inexact):
+            found = jnp.zeros(rows.shape, bool)
+            found = found | jnp.isnan(rows) if nans else found
+            found = found | jnp.isinf(rows) if infs else found
+            bad = bad | found.reshape(width, -1).any(1)
+    return bad
+
+
+def words(*parts: Any) -> Any:
+    """Numbers and arrays of words as one constant."""
+    return np.concatenate([np.asarray(p, np.int32).reshape(-1) for p in parts])

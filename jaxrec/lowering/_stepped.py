@@ -1,0 +1,85 @@
+"""The forward program of stepped recursion: each wave is chosen when the one before it has run.
+
+The loops are those of a planned program, but the next wave comes from the scheduler, which reads
+the values that control depends on from their tapes. What is left at the end is a schedule like any
+other: the backward pass, reports and replays cannot tell the difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax import lax
+
+from jaxrec.lowering import _wave
+from jaxrec.lowering._forward import Bound, CellAt, State, plain_cell, with_roots, write
+from jaxrec.lowering._rows import gather_rows
+from jaxrec.schedule._plan import PlanInputs
+from jaxrec.schedule._step import Stepping, WaveRows, begin_stepping
+from jaxrec.split._program import CellSpec
+
+Body = Callable[[Any, State], tuple[Any, State]]
+
+
+def run_stepped(
+    bound: Bound,
+    inputs: PlanInputs,
+    cell_at: CellAt = plain_cell,
+    residual_tapes: Sequence[Sequence[Any]] | None = None,
+) -> tuple[Bound, list[Any], list[list[Any]]]:
+    """Runs an invocation whose schedule is not known yet.
+
+    Args:
+        bound: the invocation; of its tables only the types are looked at.
+        inputs: what the scheduler starts from.
+        cell_at: the cells to run; they may return residuals, one row a call.
+        residual_tapes: for each cell, a tape for each residual.
+
+    Returns:
+        The invocation with its schedule, the value tapes and the residual tapes.
+    """
+    program, layout = bound.program, bound.layout
+    residuals = [list(t) for t in residual_tapes or [[]] * len(program.cells)]
+    stepping = begin_stepping(program, layout, inputs)
+    bodies = {
+        kind: _body(bound, stepping, spec, width, cell_at) for kind, spec, width in bound.waves_of
+    }
+    tapes = with_roots(bound, _wave.empty_tapes(layout.value_rows, program.classes))
+    wave, (tapes, residuals) = _run_waves(bodies, (stepping.first(tapes), (tapes, residuals)))
+    return dataclasses.replace(bound, tables=stepping.end(wave)), tapes, residuals
+
+
+def _body(bound: Bound, stepping: Stepping, spec: CellSpec, width: int, cell_at: CellAt) -> Body:
+    fun = cell_at(bound, spec, width)
+
+    def run(wave: Any, state: State) -> tuple[Any, State]:
+        rows = stepping.operands(spec, width, wave)
+        outs, kept = fun(*_operands(bound, spec, state[0], rows))
+        state = write(spec, outs, kept, wave, state)
+        return stepping.after(rows.lanes, state[0]), state
+
+    return run
+
+
+def _operands(
+    bound: Bound, spec: CellSpec, tapes: Sequence[Any], rows: WaveRows
+) -> tuple[list[Any], list[Any], list[Any]]:
+    """The outer values, control scalars and tape inputs of a wave."""
+    inputs = [gather_rows(tapes[c], read) for c, read in zip(spec.inputs, rows.reads, strict=True)]
+    outers = _wave.cell_outers(spec, bound.outers, bound.patterns, rows.lanes)
+    return outers, list(rows.exports), inputs
+
+
+def _run_waves(bodies: dict[int, Body], carry: tuple[Any, State]) -> tuple[Any, State]:
+    """Loops inside a loop, as `run_waves` has them for a schedule that is known."""
+
+    def sweep(carry: tuple[Any, State]) -> tuple[Any, State]:
+        for kind, body in sorted(bodies.items()):
+            carry = lax.while_loop(
+                lambda c, kind=kind: c[0][0] == kind, lambda c, body=body: body(*c), carry
+            )
+        return carry
+
+    return lax.while_loop(lambda c: c[0][0] >= 0, sweep, carry)

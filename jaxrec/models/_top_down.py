@@ -1,0 +1,219 @@
+"""The top-down Tree-LSTM of Zhang, Lu and Lapata, NAACL 2016."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+
+import jaxrec as jr
+from jaxrec.data import DependencyForest
+from jaxrec.models._classifier import EMBEDDING_RANGE, array_of, check_sizes, symmetric_uniform
+from jaxrec.models._top_down_recursion import (
+    ADD_LEFT,
+    ADD_NEXT,
+    ADD_RIGHT,
+    RIGHT,
+    Origin,
+    TopDownWeights,
+    add_scores,
+    generate,
+    next_edge,
+    read_tree,
+)
+
+
+class GeneratedTrees(NamedTuple):
+    """Trees that a model generated, node by node in depth-first order.
+
+    Attributes:
+        word: int32 ``[nodes]``.
+        add: int32 ``[nodes]``, what each node generated: 1 for a left dependent, 2 for a right
+            one, 4 for a next one on its own side, added up.
+        tree: int32 ``[nodes]``, which tree a node belongs to.
+        valid: bool ``[nodes]``; rows that are no node are false.
+    """
+
+    word: jax.Array
+    add: jax.Array
+    tree: jax.Array
+    valid: jax.Array
+
+    def forest(self) -> DependencyForest:
+        """The trees as arrays of indices (NumPy; not for use inside ``jit``)."""
+        valid = np.asarray(self.valid)
+        word, add = np.asarray(self.word)[valid], np.asarray(self.add)[valid]
+        links = {bit: np.full(len(word), -1, np.int32) for bit in (ADD_LEFT, ADD_RIGHT, ADD_NEXT)}
+        roots: list[int] = []
+        awaited: list[tuple[int, int]] = []
+        for node, bits in enumerate(add.tolist()):
+            if awaited:
+                bit, origin = awaited.pop()
+                links[bit][origin] = node
+            else:
+                roots.append(node)
+            # The call of a node makes the calls of its left, right and next node in this order.
+            awaited += [(bit, node) for bit in (ADD_NEXT, ADD_RIGHT, ADD_LEFT) if bits & bit]
+        return DependencyForest(word, *links.values(), roots=np.array(roots, np.int32))
+
+
+class TopDownTreeLSTM(nnx.Module):
+    """Generates dependency trees from vectors, from the root downwards.
+
+    Zhang et al. 2016: four LSTMs, one for each kind of edge, follow the path from the root to a
+    node; a node's state gives its word, and word and state decide whether it has a left dependent,
+    a right one, and a next one on its side. Which nodes there are is known only as they are made,
+    so generation is a recursion of computed structure. The first state is made from a vector, so
+    that the model can decode what something else encodes.
+
+    Args:
+        vocab_size: Number of words.
+        embed_dim: Size E of a word vector.
+        hidden_dim: Size H of a state.
+        condition_dim: Size of the vector that a tree is generated from.
+        rngs: Stream ``params``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> from jaxrec import data, models
+        >>> model = models.TopDownTreeLSTM(10, 8, 16, 4, rngs=nnx.Rngs(0))
+        >>> forest = data.dependency_forest(token=[4, 5, 6, 7], head=[1, 2, -1, 2])
+        >>> model.loss(forest, jnp.ones((1, 4))).shape
+        ()
+        >>> trees = model.generate(jnp.ones((1, 4)), max_depth=3)
+        >>> trees.forest().num_trees
+        1
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        hidden_dim: int,
+        condition_dim: int,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        check_sizes(
+            vocab_size=vocab_size,
+            embed_dim=embed_dim,
+            hidden_dim=hidden_dim,
+            condition_dim=condition_dim,
+        )
+        self.vocab_size = vocab_size
+        initializer = symmetric_uniform(EMBEDDING_RANGE * 10)
+        self.embed = nnx.Embed(vocab_size + 1, embed_dim, embedding_init=initializer, rngs=rngs)
+        self.first = nnx.Linear(condition_dim, hidden_dim, rngs=rngs)
+        gates = [nnx.Linear(embed_dim + hidden_dim, 4 * hidden_dim, rngs=rngs) for _ in range(4)]
+        self.edges = nnx.List(gates)
+        self.word = nnx.Linear(hidden_dim, vocab_size, rngs=rngs)
+        self.add = nnx.Linear(hidden_dim + embed_dim, 4, rngs=rngs)
+
+    def weights(self) -> TopDownWeights:
+        """The parameters that the recursions read, as plain arrays."""
+        return TopDownWeights(
+            embed=self.embed.embedding[...],
+            kernels=tuple(edge.kernel[...] for edge in self.edges),
+            biases=tuple(array_of(edge.bias) for edge in self.edges),
+            word_kernel=self.word.kernel[...],
+            word_bias=array_of(self.word.bias),
+            add_kernel=self.add.kernel[...],
+            add_bias=array_of(self.add.bias),
+        )
+
+    def loss(self, forest: DependencyForest, condition: jax.Array) -> jax.Array:
+        """Minus the log-likelihood of given trees: of their words and of their structure.
+
+        Args:
+            forest: Trees as `jaxrec.data.dependency_forest` makes them.
+            condition: ``[trees, condition_dim]``, the vector of each tree.
+
+        Returns:
+            A scalar, in nats a tree.
+        """
+        weights, h = self.weights(), self._first(condition)
+        start = jnp.int32(self.vocab_size)
+        _, calls = jr.collect(read_tree, in_axes=(None, None, 0, None, None, 0, 0))(
+            weights, forest, forest.roots, jnp.int32(RIGHT), start, h, jnp.zeros_like(h)
+        )
+        states = jnp.where(calls.valid[:, None], calls.results, jnp.zeros_like(calls.results))
+        node = jnp.where(calls.valid, calls.args[2], forest.num_nodes)
+        return self.loss_of(forest, states, node, calls.args[3])
+
+    def loss_of(
+        self, forest: DependencyForest, states: jax.Array, node: jax.Array, edge: jax.Array
+    ) -> jax.Array:
+        """The loss, given the states of the nodes.
+
+        Args:
+            forest: As for `loss`.
+            states: ``[rows, H]``, in any order.
+            node: int ``[rows]``, which node each belongs to; rows of no node are out of range.
+            edge: int ``[rows]``, the kind of edge to the node.
+
+        Returns:
+            A scalar, in nats a tree.
+        """
+        token = jnp.asarray(forest.token).at[node].get(mode="fill", fill_value=-1)
+        entropy = optax.softmax_cross_entropy_with_integer_labels(
+            self.word(states), jnp.maximum(token, 0)
+        )
+        entropy += _structure_loss(self.weights(), forest, states, node, edge)
+        counts = (token >= 0) & (node < forest.num_nodes)
+        return jnp.sum(jnp.where(counts, entropy, 0.0)) / forest.num_trees
+
+    def generate(
+        self, condition: jax.Array, max_depth: int, max_nodes: int | None = None
+    ) -> GeneratedTrees:
+        """The most probable word and decisions at every node, one after another.
+
+        Args:
+            condition: ``[trees, condition_dim]``.
+            max_depth: Nodes that many steps from the root generate nothing; every edge is a step,
+                those to the next dependent included.
+            max_nodes: A bound on the nodes of all trees together, needed under ``jit`` only.
+
+        Returns:
+            The trees; see `GeneratedTrees.forest`.
+
+        Raises:
+            CapacityError: More nodes than ``max_nodes``.
+        """
+        h = self._first(condition)
+        trees, start = h.shape[0], jnp.int32(self.vocab_size)
+        origin = Origin(jnp.full(trees, start), h, jnp.zeros_like(h))
+        decode = generate if max_nodes is None else generate.with_options(max_calls=max_nodes)
+        _, calls = jr.collect(decode, in_axes=(None, None, None, None, 0))(
+            self.weights(), jnp.int32(max_depth), jnp.int32(0), jnp.int32(RIGHT), origin
+        )
+        return GeneratedTrees(calls.results.word, calls.results.add, calls.lane, calls.valid)
+
+    def _first(self, condition: jax.Array) -> jax.Array:
+        """The states in front of the roots ``[trees, H]``."""
+        return jnp.tanh(self.first(condition))
+
+
+def _structure_loss(
+    weights: TopDownWeights,
+    forest: DependencyForest,
+    states: jax.Array,
+    node: jax.Array,
+    edge: jax.Array,
+) -> jax.Array:
+    """Minus the log-likelihood of what each node generates; a root decides on no next node."""
+    token, left, right, following = map(
+        jnp.asarray, (forest.token, forest.left, forest.right, forest.next)
+    )
+    scores = add_scores(weights, jnp.maximum(token[node], 0), states)
+    following_score = jnp.take_along_axis(scores, next_edge(edge)[:, None], axis=1)
+    scores = jnp.concatenate([scores[:, :2], following_score], axis=1)
+    made = jnp.stack([left[node], right[node], following[node]], axis=1) >= 0
+    entropy = optax.sigmoid_binary_cross_entropy(scores, made.astype(scores.dtype))
+    is_root = jnp.zeros(forest.num_nodes, bool).at[forest.roots].set(True)
+    decided = jnp.ones_like(made).at[:, 2].set(~is_root[node])
+    return jnp.sum(jnp.where(decided, entropy, 0.0), axis=1)

@@ -1,0 +1,181 @@
+"""How many calls an invocation can make: declared, derived, or found by running it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from jaxrec import _compat
+from jaxrec._errors import CapacityError
+from jaxrec.graph._ir import Value
+from jaxrec.lowering._step_host import step_on_host
+from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._params import (
+    Params,
+    bound,
+    ops_behind,
+    outers_read,
+    plan_inputs,
+    run_invocation,
+)
+from jaxrec.primitives._primitives import run_compiled
+from jaxrec.schedule._layout import Layout, bucket, make_layout, table_types
+from jaxrec.schedule._limits import STEPPED_CALLS, Limits, limits_for
+from jaxrec.schedule._plan import plan_on_host
+from jaxrec.split._bound import most_calls
+
+_ROOM = (1 << 12, 1 << 16, Limits.depth, STEPPED_CALLS)
+"""Calls for which an eager stepped invocation gets room, as it turns out to need it."""
+
+
+def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
+    """Fixes `max_calls`, from the schedule itself if its inputs are known, else from a bound.
+
+    Raises:
+        CapacityError: neither is there.
+        JaxRecError: the schedule cannot be made (a wrong index, a recursion without end).
+    """
+    if params.max_calls is not None:
+        return params
+    operands = list(map(_compat.value_behind, operands))
+    derived = derived_bound(params)
+    # The report of `collect` has this size: it must not depend on the values of the arguments.
+    fixed = derived if params.declared is None and params.collect else params.declared
+    params = dataclasses.replace(params, max_calls=fixed)
+    if is_plannable(params, operands):
+        # Also where the size is fixed: what is wrong with the arguments is an error here and now.
+        calls = plan_now(params, operands).num_calls
+        return params if fixed else dataclasses.replace(params, max_calls=bucket(calls))
+    if fixed is not None:
+        return params
+    if params.program.is_stepped and all(map(_compat.is_concrete, operands)):
+        _, (calls,) = grow(params, operands, "count", _count_calls)
+        return dataclasses.replace(params, max_calls=bucket(int(calls)))
+    if any(map(_compat.is_batched, operands)):
+        return dataclasses.replace(params, max_calls=_calls_of_examples(params, operands))
+    if derived is None:
+        raise CapacityError(
+            f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
+            "follows from its arguments (its calls are not indexed by the nodes of an array). "
+            "Declare one: rec_fn(max_calls=...) or "
+            f"{params.program.name}.with_options(max_calls=...)."
+        )
+    return dataclasses.replace(params, max_calls=derived)
+
+
+def _calls_of_examples(params: Params, operands: Sequence[Any]) -> int | None:
+    """The calls of all examples that `vmap` maps over: at least those of one."""
+    values, dims = zip(*map(_compat.unbatched, operands), strict=True)
+    batch = Batch(params, values, dims)
+    return decide_capacity(batch.params, batch.operands).max_calls
+
+
+def batch_of(
+    params: Params,
+    operands: Sequence[Any],
+    dims: Sequence[Any],
+    size: int | None = None,
+    apart: Iterable[int] = (),
+) -> Batch:
+    """A batched invocation, its capacity decided if that of one example is; see `Batch`."""
+    batch = Batch(params, operands, dims, size, apart)
+    if params.max_calls is not None:
+        batch.params = decide_capacity(batch.params, batch.operands)
+    return batch
+
+
+def on_graph(params: Params, operands: Sequence[Any]) -> Params:
+    """The same invocation on executor "graph", its capacity decided."""
+    return decide_capacity(dataclasses.replace(params, executor="graph", host=None), operands)
+
+
+def has_no_bound(params: Params) -> bool:
+    """Whether neither the user nor the arguments bound the calls of an invocation."""
+    return params.max_calls is None and params.declared is None and derived_bound(params) is None
+
+
+def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
+    """Whether the schedule follows from values that are known now."""
+    program = params.program
+    if program.is_stepped:
+        return False
+    control = list(operands[params.num_outers : params.first_data])
+    for value in program.control_outers:
+        if value in program.outers:
+            control.append(operands[program.outers.index(value)])
+        else:
+            used = outers_read(program, list(ops_behind(program, value)))
+            control += [operands[k] for k in used]
+    return all(map(_compat.is_concrete, control))
+
+
+def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = None) -> Any:
+    """The core's schedule of an invocation whose operands are known; a stepped one has to run."""
+    layout = layout or make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+    with jax.ensure_compile_time_eval():
+        inputs = plan_inputs(params, operands)
+    limits = limits_of(params)
+    if params.program.is_stepped:
+        at = bound(params, layout, table_types(params.program, layout), operands)
+        return step_on_host(at, inputs, limits, params.max_calls)
+    return plan_on_host(params.program, layout, inputs, limits, params.max_calls)
+
+
+def limits_of(params: Params) -> Limits:
+    """When the recursion is taken to be without end."""
+    bounds = params.max_calls, params.declared, derived_bound(params)
+    return limits_for(*bounds, stepped=params.program.is_stepped)
+
+
+def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:
+    """Runs a stepped invocation that has no bound, with more room until it is enough.
+
+    How many calls it makes is known only once it has run. Room that is not used costs little,
+    since tapes are not filled, so it grows in large steps and is remembered.
+
+    Args:
+        params: without `max_calls`.
+        operands: known values.
+        kind: a name for the program to run.
+        fun: the program, a function of the operands and `params`.
+
+    Returns:
+        The parameters with a capacity that was enough, and the results.
+    """
+    program = params.program
+    key = ("room", params.lanes)
+    sizes = [size for size in _ROOM if size >= program.cache.get(key, 0)]
+    for size in sizes:
+        sized = dataclasses.replace(params, max_calls=size)
+        try:
+            outs = run_compiled(kind, fun, sized, operands)
+        except CapacityError:
+            if size < sizes[-1]:
+                continue
+            raise
+        program.cache[key] = size
+        return sized, outs
+    raise AssertionError("there is always a size to try")
+
+
+def _count_calls(*operands: Any, params: Params) -> list[Any]:
+    """How many calls an invocation makes, all functions together."""
+    at, _, _ = run_invocation(params, params.layout(), operands)
+    return [at.tables.info[1]]
+
+
+def derived_bound(params: Params) -> int | None:
+    """A bound on calls that are indexed by nodes, or None."""
+    program = params.program
+    patterns = dict(zip(program.outers, params.patterns, strict=True))
+    widest = max([p[1] for p in params.patterns if p is not None], default=1)
+
+    def size_of(array: Value) -> int:
+        pattern = patterns.get(array)
+        copies = pattern[1] if pattern is not None else 1
+        return array.aval.shape[0] * (copies if array in patterns else widest)
+
+    return most_calls(program.visits, params.lanes, size_of)

@@ -1,0 +1,133 @@
+"""The invocation of a recursive function as JAX primitives.
+
+    rec           outer values, roots' arguments -> results
+    rec_forward   the same, and the residuals: schedule, value tapes, residual tapes
+    rec_linear    operands, residuals, tangents -> tangents of the results; linear in the tangents
+    rec_backward  operands, residuals, cotangents -> cotangents of the operands
+
+The derivative rule of `rec` runs `rec_forward` and stages `rec_linear`, whose transpose is
+`rec_backward`: so forward mode, reverse mode and rematerialisation all work, and the cotangents of
+parameters are summed inside one schedule however many roots there are.
+
+The residuals are a cache: mathematically `rec_linear` and `rec_backward` are functions of the
+operands, which they also take. That is what makes the other rules simple. Batching recomputes the
+residuals with more lanes, since a tape has no axis for `vmap` to see; and derivatives of these
+primitives go through `replay`, which JAX differentiates, and take the residuals as constants.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+
+from jaxrec import _compat
+from jaxrec._errors import UnsupportedError, from_runtime
+from jaxrec.executors.host._tasks import Kernel
+from jaxrec.primitives._params import Params
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._program import Program
+
+rec_p = Primitive("rec")
+rec_forward_p = Primitive("rec_forward")
+rec_linear_p = Primitive("rec_linear")
+rec_backward_p = Primitive("rec_backward")
+for _primitive in (rec_p, rec_forward_p, rec_linear_p, rec_backward_p):
+    _primitive.multiple_results = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrt:
+    """Which operands are differentiated.
+
+    Attributes:
+        positions: of the operands.
+        lanes: for each, how lanes index its cotangent apart; None for the operand's own layout.
+        stack: leading axes of every tangent or cotangent, for several on one schedule.
+    """
+
+    positions: tuple[int, ...]
+    lanes: tuple[LanePattern | None, ...]
+    stack: int = 0
+
+
+def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any:
+    """The jitted program of a primitive, made once for its parameters."""
+    cache, key = params.program.cache, (kind, params, wrt)
+    if key not in cache:
+        how = {"params": params} if wrt is None else {"params": params, "wrt": wrt}
+        name = f"{kind}_{params.program.name}"
+
+        def run(*operands: Any) -> list[Any]:
+            return fun(*operands, **how)
+
+        run.__name__ = run.__qualname__ = name
+        cache[key] = jax.jit(run)
+    return cache[key]
+
+
+def run_compiled(
+    kind: str, fun: Any, params: Params, operands: Sequence[Any], wrt: Wrt | None = None
+) -> list[Any]:
+    """Runs the jitted program of a primitive on known operands.
+
+    What is wrong with the arguments of a stepped invocation is found while it runs, so it is waited
+    for.
+
+    Raises:
+        JaxRecError: as the scheduler of a stepped invocation reports it, in its own class.
+    """
+    run = compiled(kind, fun, params, wrt)
+    if not params.program.is_stepped:
+        return run(*operands)
+    try:
+        return jax.block_until_ready(run(*operands))
+    except jax.errors.JaxRuntimeError as error:
+        own = from_runtime(error)
+        if own is None:
+            raise
+        raise own from None
+
+
+def compiled_programs(program: Program) -> int:
+    """XLA programs compiled so far for eager calls of a program."""
+    made = program.cache.values()
+    jitted = sum(fun._cache_size() for fun in made if hasattr(fun, "_cache_size"))
+    return jitted + sum(isinstance(fun, Kernel) for fun in made)
+
+
+def check_compilable(params: Params) -> None:
+    """Checks that an invocation can be a part of a compiled program.
+
+    Raises:
+        UnsupportedError: its waves are launched from the host.
+    """
+    if params.executor == "host":
+        raise UnsupportedError(
+            f"{params.program.name} was called under jit (or scan, or another transformation that "
+            'compiles) on executor "host", which launches each wave from the host and so runs '
+            'eager calls alone. Use jr.executor("graph") there, or call it outside of jit.'
+        )
+
+
+def over_stack(fun: Any, axes: int) -> Any:
+    """Maps a function over the leading axes of all its arguments."""
+    for _ in range(axes):
+        fun = jax.vmap(fun)
+    return fun
+
+
+def zero_tangent(x: Any) -> Any:
+    """The tangent of a value that has no derivative."""
+    aval = _compat.aval_of(x)
+    return _compat.Zero(aval.to_tangent_aval())
+
+
+def axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
+    """The size of the axis that `vmap` maps."""
+    return next(
+        x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not _compat.not_mapped
+    )

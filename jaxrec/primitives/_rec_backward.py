@@ -1,0 +1,174 @@
+"""The primitive `rec_backward`: cotangents of the operands from those of the results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+
+from jaxrec import _compat
+from jaxrec.executors.host._run import run_host_backward
+from jaxrec.lowering._replay import replay
+from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._capacity import batch_of
+from jaxrec.primitives._params import Params, bound
+from jaxrec.primitives._primitives import (
+    Wrt,
+    axis_size,
+    check_compilable,
+    compiled,
+    over_stack,
+    rec_backward_p,
+)
+from jaxrec.primitives._rec_linear import stacked
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, split_residuals, with_operands
+from jaxrec.primitives._results import differentiable
+from jaxrec.primitives._stacking import call_on_graph, collect_lanes, fresh_residuals, stack_given
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.transpose._backward import Want, has_cotangent, run_backward
+
+
+def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    check_compilable(params)
+    call = LinearCall(operands, params, wrt, sum(differentiable(params)))
+    backward = call.backward()
+    tables, tapes, kept = split_residuals(params, backward, call.residuals)
+    pairs = list(zip(wrt.positions, wrt.lanes, strict=True))
+    outers = [(k, p) for k, p in pairs if k < params.num_outers]
+    roots = [k for k, _ in pairs if k >= params.num_outers]
+    want = Want(
+        tuple(k for k, _ in outers),
+        tuple(k - params.first_data for k in roots),
+        tuple(p for _, p in outers),
+    )
+    at = bound(params, backward.layout, tables, call.primals)
+
+    def once(*given: Any) -> list[Any]:
+        outer_cts, root_cts = run_backward(at, backward, tapes, kept, given, want)
+        return [*outer_cts, *root_cts]
+
+    return over_stack(once, wrt.stack)(*call.given)
+
+
+@rec_backward_p.def_impl
+def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if params.executor == "host":
+        call = LinearCall(operands, params, wrt, sum(differentiable(params)))
+        return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
+    return compiled("rec_backward", _run_backward, params, wrt)(*operands)
+
+
+@rec_backward_p.def_abstract_eval
+def _backward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
+    vma = _compat.common_vma(avals)
+    types = []
+    for k, pattern in zip(wrt.positions, wrt.lanes, strict=True):
+        own = k < params.num_outers and params.patterns[k] is None
+        lead = (pattern[1],) if own and pattern is not None else ()
+        aval = ShapedArray((*lead, *avals[k].shape), avals[k].dtype)
+        types.append(stacked(aval, avals, wrt))
+    return [_compat.with_vma(a, vma) for a in types]
+
+
+_compat.register_lowering(rec_backward_p, _run_backward)
+
+
+def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
+    if params.executor == "host":
+        primals, tangents, params = call_on_graph(
+            primals, tangents, params, wrt, sum(differentiable(params))
+        )
+    if any(p is not None and params.patterns[k] is None for k, p in zip(*_parts(wrt), strict=True)):
+        return _backward_by_lane_jvp(primals, tangents, params, wrt)
+    call = LinearCall(primals, params, wrt, sum(differentiable(params)))
+
+    def run(operands: list[Any], given: list[Any]) -> list[Any]:
+        def at(*changed: Any) -> list[Any]:
+            return with_operands(call, operands).results_of(changed, replay)
+
+        _, pull = jax.vjp(at, *(operands[k] for k in wrt.positions))
+        return over_stack(lambda *cts: list(pull(list(cts))), wrt.stack)(*given)
+
+    return jvp_of_replay(run, call, tangents)
+
+
+def _parts(wrt: Wrt) -> tuple[tuple[int, ...], tuple[LanePattern | None, ...]]:
+    return wrt.positions, wrt.lanes
+
+
+def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt) -> Any:
+    """With cotangents kept apart by lane: differentiates with outer values repeated by lane."""
+    call = LinearCall(primals, params, wrt, sum(differentiable(params)))
+    apart = {k: p for k, p in zip(*_parts(wrt), strict=True) if p is not None}
+    patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
+    wide = dataclasses.replace(params, patterns=patterns)
+
+    def run(operands: list[Any], given: list[Any]) -> list[Any]:
+        repeated = [
+            jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
+            for k, x in enumerate(operands)
+        ]
+
+        def at(*changed: Any) -> list[Any]:
+            full = list(repeated)
+            for k, x in zip(wrt.positions, changed, strict=True):
+                full[k] = x
+            tables, _, _ = split_residuals(params, call.backward(), call.residuals)
+            layout = call.backward().layout
+            outs = replay(bound(wide, layout, tables, full))
+            return [x for x in outs if has_cotangent(x)]
+
+        _, pull = jax.vjp(at, *(repeated[k] for k in wrt.positions))
+        return over_stack(lambda *cts: list(pull(list(cts))), wrt.stack)(*given)
+
+    return jvp_of_replay(run, call, tangents)
+
+
+_compat.register_jvp(rec_backward_p, _backward_jvp)
+
+
+def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
+    given = sum(differentiable(params))
+    count = params.num_operands
+    if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
+        return stack_given(rec_backward_p, operands, dims, given, params, wrt)
+    size = axis_size(operands, dims)
+    apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
+    batch = batch_of(params, operands[:count], dims[:count], size, apart)
+    lanes = tuple(
+        batch.cotangent_lanes(k, p) for k, p in zip(wrt.positions, wrt.lanes, strict=True)
+    )
+    wide = Wrt(wrt.positions, lanes, wrt.stack)
+    residuals = fresh_residuals(batch, wrt)
+    cts = _lay_out_cotangents(batch, wrt, residuals, operands[-given:], dims[-given:])
+    outs = rec_backward_p.bind(*batch.operands, *residuals, *cts, params=batch.params, wrt=wide)
+
+    def split(*outs: Any) -> list[Any]:
+        parts = zip(wrt.positions, outs, wrt.lanes, strict=True)
+        return [batch.split_operand(k, x, p) for k, x, p in parts]
+
+    return over_stack(split, wrt.stack)(*outs), [wrt.stack] * len(outs)
+
+
+def _lay_out_cotangents(
+    batch: Batch, wrt: Wrt, residuals: Sequence[Any], given: Sequence[Any], dims: Sequence[Any]
+) -> list[Any]:
+    """Lays out cotangents of the results, below the stacked axes."""
+    reports = collect_lanes(batch, wrt, residuals)
+    fronted = [
+        x if d is _compat.not_mapped else jnp.moveaxis(x, d, wrt.stack)
+        for x, d in zip(given, dims, strict=True)
+    ]
+    axes = [d if d is _compat.not_mapped else 0 for d in dims]
+
+    def lay_out(*cts: Any) -> list[Any]:
+        return batch.like_results(cts, axes, reports)
+
+    return over_stack(lay_out, wrt.stack)(*fronted)
+
+
+_compat.register_batching(rec_backward_p, _backward_batch)

@@ -1,0 +1,74 @@
+"""The primitive `rec_forward`: as `rec`, with the residuals of the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax.core import ShapedArray
+
+from jaxrec import _compat
+from jaxrec.executors.host._run import run_host_forward
+from jaxrec.lowering._forward import results
+from jaxrec.primitives._capacity import batch_of
+from jaxrec.primitives._params import Params, run_invocation
+from jaxrec.primitives._primitives import (
+    Wrt,
+    check_compilable,
+    rec_forward_p,
+    run_compiled,
+    zero_tangent,
+)
+from jaxrec.primitives._rec import rec, rec_jvp
+from jaxrec.primitives._residuals import backward_of, residual_types
+from jaxrec.primitives._results import outcome, outcome_types
+from jaxrec.schedule._layout import flat_tables
+from jaxrec.transpose._backward import residual_cell, residual_tapes, settle_residuals
+
+
+def _run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    check_compilable(params)
+    backward = backward_of(params, wrt, [_compat.aval_of(x) for x in operands])
+    cells = residual_cell(backward), residual_tapes(backward)
+    at, tapes, kept = run_invocation(params, backward.layout, operands, *cells)
+    flat = [x for tape in settle_residuals(at, kept) for x in tape]
+    return [*outcome(at, results(at, tapes)), *flat_tables(at.tables), *tapes, *flat]
+
+
+@rec_forward_p.def_impl
+def _forward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if params.executor == "host":
+        return run_host_forward(params, wrt, operands)
+    return run_compiled("rec_forward", _run_forward, params, operands, wrt)
+
+
+@rec_forward_p.def_abstract_eval
+def _forward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
+    vma = _compat.common_vma(avals)
+    with _compat.without_mesh():
+        types = [*outcome_types(params), *residual_types(params, wrt, avals)]
+    return [_compat.with_vma(a, vma) for a in types]
+
+
+_compat.register_lowering(rec_forward_p, _run_forward)
+
+
+def _forward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
+    outs = rec_forward_p.bind(*primals, params=params, wrt=wrt)
+    count = len(outcome_types(params))
+    _, dots = rec_jvp(primals, tangents, params=params)
+    return outs, [*dots, *(zero_tangent(x) for x in outs[count:])]
+
+
+_compat.register_jvp(rec_forward_p, _forward_jvp)
+
+
+def _forward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
+    batch = batch_of(params, operands, dims)
+    outs, out_dims = batch.split_outcome(rec(batch.operands, batch.params))
+    types = residual_types(params, wrt, batch.one_example())
+    blank = [jnp.zeros(a.shape, a.dtype) for a in types]
+    return [*outs, *blank], [*out_dims, *(_compat.not_mapped for _ in blank)]
+
+
+_compat.register_batching(rec_forward_p, _forward_batch)

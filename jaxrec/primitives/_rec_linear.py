@@ -1,0 +1,136 @@
+"""The primitive `rec_linear`: tangents of the results, linear in the tangents of operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+
+from jaxrec import _compat
+from jaxrec.lowering._forward import results, run_forward
+from jaxrec.lowering._replay import replay
+from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._capacity import batch_of
+from jaxrec.primitives._params import Params
+from jaxrec.primitives._primitives import (
+    Wrt,
+    axis_size,
+    check_compilable,
+    compiled,
+    over_stack,
+    rec_backward_p,
+    rec_linear_p,
+)
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, with_operands
+from jaxrec.primitives._results import differentiable, outcome_types
+from jaxrec.primitives._stacking import call_on_graph, collect_lanes, fresh_residuals, stack_given
+
+
+def _forward_results(at: Any) -> list[Any]:
+    return results(at, run_forward(at)[0])
+
+
+def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    check_compilable(params)
+    call = LinearCall(operands, params, wrt, len(wrt.positions))
+
+    def run(*changed: Any) -> list[Any]:
+        return call.results_of(changed, _forward_results)
+
+    def once(*given: Any) -> list[Any]:
+        return jax.jvp(run, call.changed, list(given))[1]
+
+    return over_stack(once, wrt.stack)(*call.given)
+
+
+@rec_linear_p.def_impl
+def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if params.executor == "host":
+        known, _, on = call_on_graph(operands, operands, params, wrt, len(wrt.positions))
+        return compiled("rec_linear", _run_linear, on, wrt)(*known)
+    return compiled("rec_linear", _run_linear, params, wrt)(*operands)
+
+
+@rec_linear_p.def_abstract_eval
+def _linear_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
+    vma = _compat.common_vma(avals)
+    pairs = zip(outcome_types(params), differentiable(params), strict=True)
+    return [_compat.with_vma(stacked(a, avals, wrt), vma) for a, c in pairs if c]
+
+
+def stacked(aval: ShapedArray, avals: Sequence[Any], wrt: Wrt) -> ShapedArray:
+    """The type of a tangent or cotangent with the axes of several on one schedule."""
+    return ShapedArray((*avals[-1].shape[: wrt.stack], *aval.shape), aval.dtype)
+
+
+_compat.register_lowering(rec_linear_p, _run_linear)
+
+
+def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    known = [x for x in operands if not _compat.is_undefined_primal(x)]
+    avals = [x.aval if _compat.is_undefined_primal(x) else _compat.aval_of(x) for x in operands]
+    types = _linear_types(*avals, params=params, wrt=wrt)
+    full = [
+        jnp.zeros(a.shape, a.dtype) if type(ct) is _compat.Zero else ct
+        for ct, a in zip(cts, types, strict=True)
+    ]
+    vma = _compat.common_vma([_compat.aval_of(x) for x in [*known, *full]])
+    full = [_compat.vary_over(x, vma) for x in full]
+    found = rec_backward_p.bind(*known, *full, params=params, wrt=wrt)
+    return [None] * len(known) + list(found)
+
+
+_compat.register_transpose(rec_linear_p, _linear_transpose)
+
+
+def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
+    given = len(wrt.positions)
+    if params.executor == "host":
+        primals, tangents, params = call_on_graph(primals, tangents, params, wrt, given)
+    call = LinearCall(primals, params, wrt, given)
+
+    def run(operands: list[Any], given: list[Any]) -> list[Any]:
+        def at(*changed: Any) -> list[Any]:
+            return with_operands(call, operands).results_of(changed, replay)
+
+        def once(*given: Any) -> list[Any]:
+            return jax.jvp(at, [operands[k] for k in wrt.positions], list(given))[1]
+
+        return over_stack(once, wrt.stack)(*given)
+
+    return jvp_of_replay(run, call, tangents)
+
+
+_compat.register_jvp(rec_linear_p, _linear_jvp)
+
+
+def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
+    given = len(wrt.positions)
+    count = params.num_operands
+    if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
+        return stack_given(rec_linear_p, operands, dims, given, params, wrt)
+    moving = list(zip(wrt.positions, operands[-given:], dims[-given:], strict=True))
+    apart = [k for k, _, d in moving if d is not _compat.not_mapped]
+    batch = batch_of(params, operands[:count], dims[:count], axis_size(operands, dims), apart)
+    tangents = [_lay_out(batch, k, x, d, wrt.stack) for k, x, d in moving]
+    residuals = fresh_residuals(batch, wrt)
+    outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=batch.params, wrt=wrt)
+    reports = collect_lanes(batch, wrt, residuals)
+
+    def split(*outs: Any) -> list[Any]:
+        return batch.split_linear(outs, reports)[0]
+
+    return over_stack(split, wrt.stack)(*outs), [wrt.stack] * len(outs)
+
+
+def _lay_out(batch: Batch, k: int, x: Any, dim: Any, stack: int) -> Any:
+    """Lays out a tangent of operand `k`, below the stacked axes."""
+    if dim is not _compat.not_mapped:
+        x, dim = jnp.moveaxis(x, dim, stack), 0
+    return over_stack(lambda x: batch.operand(k, x, dim), stack)(x)
+
+
+_compat.register_batching(rec_linear_p, _linear_batch)

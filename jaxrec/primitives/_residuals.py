@@ -1,0 +1,134 @@
+"""The residuals of an invocation: schedule, value tapes and residual tapes, as flat operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+
+from jaxrec import _compat
+from jaxrec.primitives._params import Params, bound
+from jaxrec.primitives._primitives import Wrt
+from jaxrec.schedule._layout import (
+    Layout,
+    flat_tables,
+    make_layout,
+    table_types,
+    unflatten_tables,
+)
+from jaxrec.transpose._backward import Backward, has_cotangent
+
+
+def backward_of(params: Params, wrt: Wrt, avals: Sequence[Any]) -> Backward:
+    """The differentiated cells of an invocation whose capacity is decided."""
+    return backward_cells(params, params.layout(readers=True), wrt, avals)
+
+
+def backward_cells(params: Params, layout: Layout, wrt: Wrt, avals: Sequence[Any]) -> Backward:
+    """The differentiated cells, made once for their types and sizes."""
+    types = tuple((a.shape, a.dtype) for a in avals[: params.num_outers])
+    shared = (params.patterns, params.policy, layout)
+    cache, key = params.program.cache, ("cells", *shared, wrt.positions, types)
+    if key not in cache:
+        outers = [k for k in wrt.positions if k < params.num_outers]
+        shapes = [jax.ShapeDtypeStruct(*t) for t in types]
+        cache[key] = Backward(
+            params.program, layout, params.patterns, shapes, outers, params.policy
+        )
+    return cache[key]
+
+
+def residual_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[ShapedArray]:
+    """The types of the residuals."""
+    if params.executor == "host":
+        return _opaque_types(params, wrt, avals)
+    backward = backward_of(params, wrt, avals)
+    layout, program = backward.layout, params.program
+    types = [ShapedArray(t.shape, t.dtype) for t in flat_tables(table_types(program, layout))]
+    for rows, aval in zip(layout.value_rows, program.classes, strict=True):
+        types.append(ShapedArray((rows, *aval.shape), aval.dtype))
+    for spec in program.cells:
+        rows = layout.cell_rows[spec.cell.index]
+        for aval in backward.residual_types(spec):
+            types.append(ShapedArray((rows, *aval.shape), aval.dtype))
+    return types
+
+
+def _opaque_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[ShapedArray]:
+    """On executor "host" only the number of residuals is known before the schedule is."""
+    layout = make_layout(params.program, params.lanes, 1, readers=True)
+    backward = backward_cells(params, layout, wrt, avals)
+    kept = sum(len(backward.residual_types(spec)) for spec in params.program.cells)
+    assert params.host is not None
+    count = 1 + params.host.domains * (len(params.program.classes) + kept)
+    return [ShapedArray((0,), np.dtype(np.uint8))] * count
+
+
+def split_residuals(
+    params: Params, backward: Backward, residuals: Sequence[Any]
+) -> tuple[Any, list[Any], list[list[Any]]]:
+    like = table_types(params.program, backward.layout)
+    count = len(flat_tables(like))
+    tables = unflatten_tables(like, residuals[:count])
+    rest = iter(residuals[count:])
+    tapes = [next(rest) for _ in params.program.classes]
+    kept = [[next(rest) for _ in backward.residual_types(s)] for s in params.program.cells]
+    return tables, tapes, kept
+
+
+class LinearCall:
+    """The operands of `rec_linear` or `rec_backward`, taken apart."""
+
+    def __init__(self, operands: Sequence[Any], params: Params, wrt: Wrt, given: int) -> None:
+        self.params, self.wrt = params, wrt
+        self.primals = list(operands[: params.num_operands])
+        self.residuals = list(operands[params.num_operands : len(operands) - given])
+        self.given = list(operands[len(operands) - given :])
+
+    def results_of(self, changed: Sequence[Any], run: Any) -> list[Any]:
+        """The differentiable results of `run` on the operands with those of `wrt` replaced."""
+        operands = list(self.primals)
+        for k, x in zip(self.wrt.positions, changed, strict=True):
+            operands[k] = x
+        backward = self.backward()
+        tables, _, _ = split_residuals(self.params, backward, self.residuals)
+        outs = run(bound(self.params, backward.layout, tables, operands))
+        return [x for x in outs if has_cotangent(x)]
+
+    def backward(self) -> Backward:
+        return backward_of(self.params, self.wrt, [_compat.aval_of(x) for x in self.primals])
+
+    @property
+    def changed(self) -> list[Any]:
+        return [self.primals[k] for k in self.wrt.positions]
+
+
+def with_operands(call: LinearCall, primals: list[Any]) -> LinearCall:
+    """The same call on other operands."""
+    other = LinearCall([], call.params, call.wrt, 0)
+    other.primals, other.residuals, other.given = primals, call.residuals, call.given
+    return other
+
+
+def jvp_of_replay(run: Any, call: LinearCall, tangents: Sequence[Any]) -> Any:
+    """Differentiates a function of operands and given values; residuals are constants."""
+    count = call.params.num_operands
+    start = len(tangents) - len(call.given)
+    values = [*call.primals, *call.given]
+    moved = [*tangents[:count], *tangents[start:]]
+    active = [
+        k
+        for k, t in enumerate(moved)
+        if type(t) is not _compat.Zero and has_cotangent(_compat.aval_of(values[k]))
+    ]
+
+    def of_active(*changed: Any) -> list[Any]:
+        full = list(values)
+        for k, x in zip(active, changed, strict=True):
+            full[k] = x
+        return run(full[:count], full[count:])
+
+    return jax.jvp(of_active, [values[k] for k in active], [moved[k] for k in active])

@@ -1,0 +1,82 @@
+"""`vmap` of the linear primitives: over tangents alone, or with residuals made afresh."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+
+from jaxrec import _compat
+from jaxrec.executors.host._plan import as_jax
+from jaxrec.executors.host._run import plan_of
+from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._capacity import on_graph
+from jaxrec.primitives._params import Params
+from jaxrec.primitives._primitives import Wrt, axis_size, rec_forward_p, zero_tangent
+from jaxrec.primitives._residuals import backward_of, split_residuals
+from jaxrec.primitives._results import outcome_types
+
+
+def stack_given(
+    primitive: Primitive, operands: Any, dims: Any, given: int, params: Params, wrt: Wrt
+) -> tuple[list[Any], list[int]]:
+    """Batches over tangents or cotangents alone: the same schedule, one more leading axis."""
+    fixed, moving = operands[:-given], operands[-given:]
+    size = axis_size(moving, dims[-given:])
+    fronted = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is _compat.not_mapped else jnp.moveaxis(x, d, 0)
+        for x, d in zip(moving, dims[-given:], strict=True)
+    ]
+    deeper = dataclasses.replace(wrt, stack=wrt.stack + 1)
+    outs = primitive.bind(*fixed, *fronted, params=params, wrt=deeper)
+    return outs, [0] * len(outs)
+
+
+def fresh_residuals(batch: Batch, wrt: Wrt) -> list[Any]:
+    made = rec_forward_p.bind(*batch.operands, params=batch.params, wrt=wrt)
+    return made[len(outcome_types(batch.params)) :]
+
+
+def call_on_graph(
+    operands: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt, given: int
+) -> tuple[list[Any], list[Any], Params]:
+    """A call of a linear primitive on executor "host", as one on executor "graph".
+
+    For derivatives of derivatives and for forward mode, which are written for the tables and tapes
+    of that executor.
+
+    Args:
+        operands: of the primitive: operands of the invocation, residuals, given values.
+        tangents: theirs.
+        params: of the invocation.
+        wrt: which operands are differentiated.
+        given: how many values are given.
+
+    Returns:
+        Operands, tangents and parameters of the other call.
+    """
+    count, last = params.num_operands, len(operands) - given
+    on = on_graph(params, operands[:count])
+    made = rec_forward_p.bind(*operands[:count], params=on, wrt=wrt)
+    residuals = made[len(outcome_types(on)) :]
+    return (
+        [*operands[:count], *residuals, *operands[last:]],
+        [*tangents[:count], *map(zero_tangent, residuals), *tangents[last:]],
+        on,
+    )
+
+
+def collect_lanes(batch: Batch, wrt: Wrt, residuals: Sequence[Any]) -> tuple[Any, Any] | None:
+    """The lane of each reported call and their number, of a batched invocation."""
+    if not batch.params.collect:
+        return None
+    if batch.params.executor == "host":
+        tables = as_jax(plan_of(residuals).tables)
+        return tables.calls_lane, tables.num_calls
+    avals = [_compat.aval_of(x) for x in batch.operands]
+    backward = backward_of(batch.params, wrt, avals)
+    tables, _, _ = split_residuals(batch.params, backward, residuals)
+    return tables.calls_lane, tables.num_calls

@@ -1,0 +1,68 @@
+"""When a recursion is taken to be without end, and the texts that say so.
+
+A recursion that never reaches its base case must end in an error before it has used up the memory.
+Calls are expanded depth first, so one that only nests is found by its depth, long before it has
+made as many calls as a wide recursion may.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+_PATH_HEAD, _PATH_TAIL = 3, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The most that one invocation may do, all lanes together.
+
+    Attributes:
+        calls: calls made.
+        depth: calls nested in one another.
+    """
+
+    calls: int = 10_000_000
+    depth: int = 1 << 20
+
+
+STEPPED_CALLS = 1 << 21
+"""The most calls by default of a recursion that runs cells to find out whether it goes on."""
+
+
+def limits_for(*bounds: int | None, stepped: bool = False) -> Limits:
+    """The limits of an invocation: the defaults, or the largest bound known if that is more."""
+    known = max([bound for bound in bounds if bound is not None], default=0)
+    calls = STEPPED_CALLS if stepped else Limits.calls
+    return Limits(max(calls, known), max(Limits.depth, known))
+
+
+def format_path(steps: Sequence[str]) -> str:
+    """`f -> f[1] -> g[0]`; a long path loses its middle, as in the core."""
+    if len(steps) <= _PATH_HEAD + _PATH_TAIL + 1:
+        return " -> ".join(steps)
+    left_out = f"... ({len(steps) - _PATH_HEAD - _PATH_TAIL:,} more) ..."
+    return " -> ".join([*steps[:_PATH_HEAD], left_out, *steps[-_PATH_TAIL:]])
+
+
+def limit_text(name: str, what: str, path: Sequence[str], args: str) -> str:
+    """The text of a `RecursionLimitError` of the function `name`, as the core writes it."""
+    return (
+        f"{name} {what}; a base case is missing or its condition is never met (a cycle in the "
+        f"indices?). Call path: {_with_args(path, args)}. If it ends, declare how many calls it "
+        "makes: rec_fn(max_calls=...)."
+    )
+
+
+def itself_text(name: str, path: Sequence[str], args: str) -> str:
+    """The same for a function that is shared and waits for its own result."""
+    return (
+        f"{name} calls itself with equal arguments before it returns, so it would wait for its own "
+        "result: it is shared (memo=True), and a call that is made again is the same call. Call "
+        f"path: {_with_args(path, args)}. Let every path of calls change the arguments (a cycle in "
+        "the indices?)."
+    )
+
+
+def _with_args(path: Sequence[str], args: str) -> str:
+    return format_path(path) + (f" with arguments ({args})" if args else "")

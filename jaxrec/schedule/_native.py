@@ -1,0 +1,118 @@
+"""Calling the native machine: inside a compiled program, and on the host.
+
+On CPU it runs inside the XLA program, as an FFI handler. On other platforms the program calls back
+to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+
+from jaxrec import _core
+from jaxrec._errors import from_message
+from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._limits import limits_for
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._native import NativeProgram
+
+_TARGET = "jaxrec_native"
+
+
+@dataclasses.dataclass(frozen=True)
+class NativeCall:
+    """An invocation of a native program without its arrays.
+
+    Attributes:
+        program: what is invoked.
+        lanes: number of roots.
+        patterns: for each outer array how lanes index its leading axis; None if all lanes share it.
+        max_calls: the calls that the user allows; None: any number.
+        workers: threads; 0: as many as there are cores, at most 8.
+    """
+
+    program: NativeProgram
+    lanes: int
+    patterns: tuple[LanePattern | None, ...]
+    max_calls: int | None
+    workers: int
+
+    def settings(self) -> dict[str, Any]:
+        """What the machine is told beside arrays."""
+        limits = limits_for(self.max_calls)
+        return {
+            "lanes": self.lanes,
+            "max_calls": -1 if self.max_calls is None else self.max_calls,
+            "depth_limit": limits.depth,
+            # Who declares no bound may mean a run of any length, which costs time but no memory.
+            "call_limit": -1 if self.max_calls is None else limits.calls,
+            "workers": self.workers,
+        }
+
+    def outer_lanes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Two numbers for each outer array."""
+        return np.asarray([x for p in self.patterns for x in (p or (1, 0))], np.int64)
+
+
+def run_in_program(
+    call: NativeCall, roots: Sequence[Any], outers: Sequence[Any], types: Sequence[ShapedArray]
+) -> list[Any]:
+    """Stages the machine into the program that is being traced.
+
+    Args:
+        call: what is invoked.
+        roots: arguments of the roots, each with the lanes in front.
+        outers: the arrays that all calls read.
+        types: of the results, the lanes in front.
+    """
+    shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+
+    def on_cpu(*arrays: Any) -> list[Any]:
+        register_handlers()
+        staged = jax.ffi.ffi_call(_TARGET, shapes, vmap_method="sequential")
+        attributes = {name: np.int64(x) for name, x in call.settings().items()}
+        names, outer_lanes = call.program.names, call.outer_lanes()
+        return list(staged(*arrays, names=names, outer_lanes=outer_lanes, **attributes))
+
+    def elsewhere(*arrays: Any) -> list[Any]:
+        def on_host(*given: Any) -> list[Any]:
+            first = 1 + len(roots)
+            return run_on_host(call, given[1:first], given[first:], types)
+
+        return jax.pure_callback(on_host, shapes, *arrays, vmap_method="sequential")
+
+    # As halves: without x64 JAX has no 64-bit integers.
+    operands = (call.program.words.view(np.int32), *roots, *outers)
+    return list(jax.lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere))
+
+
+def run_on_host(
+    call: NativeCall, roots: Sequence[Any], outers: Sequence[Any], types: Sequence[ShapedArray]
+) -> list[Any]:
+    """Runs the machine now; arguments as for `run_in_program`.
+
+    Returns:
+        The results, as NumPy arrays.
+
+    Raises:
+        JaxRecError: as the machine reports it, in its own class.
+    """
+    results = [np.empty(t.shape, t.dtype) for t in types]
+    try:
+        _core.run_native(
+            call.program.words,
+            [np.asarray(x, order="C") for x in roots],
+            [np.asarray(x, order="C") for x in outers],
+            call.outer_lanes(),
+            results,
+            names=call.program.names,
+            **call.settings(),
+        )
+    except _core.PlanError as error:
+        raise from_message(error.args[1]) from None
+    return results

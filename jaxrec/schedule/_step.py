@@ -1,0 +1,143 @@
+"""Stepping: the scheduler of a stepped program, called wave by wave from inside the XLA program.
+
+    begin -> handle;  step(handle, tapes) -> wave;  operands(handle, wave) -> rows;  end -> tables
+
+The scheduler waits at values that cells compute. `step` hands it the tapes of those values and gets
+the next wave; `end` gives the tables of all that ran, which are those of a planned program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+
+from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
+from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._plan import PlanInputs, request_attributes
+from jaxrec.split._program import CellSpec, Program
+
+
+class WaveRows(NamedTuple):
+    """What a wave reads.
+
+    Attributes:
+        reads: for each tape input of its cell the value rows.
+        exports: its control scalars.
+        lanes: the lane of each row.
+    """
+
+    reads: tuple[Any, ...]
+    exports: tuple[Any, ...]
+    lanes: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepping:
+    """A stepped invocation under way, inside a traced program.
+
+    Attributes:
+        program: the program.
+        layout: its sizes.
+        handle: of the scheduler.
+    """
+
+    program: Program
+    layout: Layout
+    handle: Any
+
+    def first(self, tapes: Sequence[Any]) -> Any:
+        """The first wave, as a row of the wave table; of kind -1 if there is none."""
+        return self.after(jnp.zeros((1,), np.int32), tapes)
+
+    def after(self, done: Any, tapes: Sequence[Any]) -> Any:
+        """The wave after the one that `done`, a part of its operands, belongs to."""
+        columns = 3 + self.program.max_outputs + self.program.max_inputs
+        wave = jax.ShapeDtypeStruct((columns,), np.int32)
+        imported = [tapes[c] for c in self.program.imports]
+        return _call("jaxrec_step", wave, self.handle, done, *imported)
+
+    def operands(self, spec: CellSpec, width: int, wave: Any) -> WaveRows:
+        """What a wave of a cell reads."""
+        ints = jax.ShapeDtypeStruct((width,), np.int32)
+        exports = [jax.ShapeDtypeStruct((width,), v.aval.dtype) for v in spec.cell.exports]
+        types = [*(ints for _ in spec.inputs), *exports, ints]
+        made = _call("jaxrec_step_operands", types, self.handle, wave)
+        count = len(spec.inputs)
+        return WaveRows(tuple(made[:count]), tuple(made[count:-1]), made[-1])
+
+    def end(self, wave: Any) -> Tables:
+        """The tables of the schedule that ran; `wave` is of kind -1."""
+        like = table_types(self.program, self.layout)
+        capacity = np.asarray([*self.layout.value_rows, *self.layout.read_rows], np.int64)
+        made = _call(
+            "jaxrec_step_end",
+            flat_tables(like),
+            self.handle,
+            wave,
+            capacity=capacity,
+            readers=np.int64(self.layout.readers),
+        )
+        return unflatten_tables(like, list(made))
+
+
+def begin_stepping(program: Program, layout: Layout, inputs: PlanInputs) -> Stepping:
+    """Stages the start of a stepped invocation into the program that is being traced."""
+    handle = _call(
+        "jaxrec_step_begin",
+        jax.ShapeDtypeStruct((2,), np.int32),
+        program.words.view(np.int32),
+        *inputs.roots,
+        *inputs.outers,
+        **request_attributes(program, layout, inputs),
+        capacity=np.asarray(layout.value_rows, np.int64),
+        cell_capacity=np.asarray(layout.cell_rows, np.int64),
+    )
+    return Stepping(program, layout, handle)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Target:
+    """A handler, the types of its results and its attributes."""
+
+    name: str
+    types: tuple[Any, ...]
+    attributes: dict[str, Any]
+
+
+# To JAX these calls are pure, since the scheduler that they work on is made and ended inside one
+# invocation. XLA must run each of them once, in the order of their operands.
+_step_call_p = Primitive("step_call")
+_step_call_p.multiple_results = True
+_step_call_p.def_abstract_eval(lambda *_, target: list(target.types))
+_compat.define_impl(_step_call_p)  # for programs that JAX runs an operation at a time
+
+
+def _lower(ctx: Any, *operands: Any, target: _Target) -> Any:
+    if "cpu" not in _compat.platforms_of(ctx):
+        raise UnsupportedError(
+            "recursion whose control depends on computed values runs as one program on CPU only, "
+            f"and this one is compiled for {', '.join(_compat.platforms_of(ctx))}. Put its "
+            'arguments on a CPU device, or run it in jaxrec.executor("host").'
+        )
+    rule = jax.ffi.ffi_lowering(target.name, has_side_effect=True)
+    return rule(ctx, *operands, **target.attributes)
+
+
+_compat.register_lowering_rule(_step_call_p, _lower)
+
+
+def _call(name: str, types: Any, *operands: Any, **attributes: Any) -> Any:
+    register_handlers()
+    flat, tree = jax.tree.flatten(types)
+    avals = tuple(ShapedArray(t.shape, t.dtype) for t in flat)
+    made = _step_call_p.bind(*operands, target=_Target(name, avals, attributes))
+    return jax.tree.unflatten(tree, made)

@@ -1,0 +1,170 @@
+"""Which computed values control demands: what makes a program a stepped one.
+
+A planned program decides everything from values that are known before the first cell runs. Where a
+choice with calls in it, or one whose branches are expensive, depends on what cells compute, the
+scheduler has to wait for that value: it *imports* it from a tape once its wave has run.
+
+Source: Jones, Gomard & Sestoft, "Partial evaluation and automatic program generation" (1993),
+chapter 8, for the backward half of a binding-time analysis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from jax.extend.core import jaxprs_in_params
+
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Switch,
+    Value,
+    has_call,
+    walk,
+)
+from jaxrec.split._scalar import fits
+
+if TYPE_CHECKING:
+    from jaxrec.split._binding import Binding
+
+
+_LONG = {"dot_general", "conv_general_dilated", "while", "scan"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """What control needs that it cannot compute from control arguments.
+
+    Attributes:
+        values: all such values.
+        imports: those that come from tapes.
+        params: parameters that control needs, which must become control arguments first.
+    """
+
+    values: frozenset[Value]
+    imports: frozenset[Value]
+    params: frozenset[Value]
+
+
+def decides_work(op: Op) -> bool:
+    """Whether a Switch decides what runs, so that the scheduler must know its index."""
+    if not isinstance(op, Switch):
+        return False
+    return has_call(op) or any(map(_is_expensive, _inner(op)))
+
+
+def _inner(op: Op) -> list[Op]:
+    return (
+        [inner for region in op.regions for inner in region.ops] if isinstance(op, Switch) else []
+    )
+
+
+def _is_expensive(op: Op) -> bool:
+    """Whether an operation costs so much that a branch must not run in vain."""
+    if isinstance(op, Switch):
+        return any(map(_is_expensive, _inner(op)))
+    return isinstance(op, Prim) and _runs_long(op)
+
+
+def _runs_long(op: Prim) -> bool:
+    """Whether an operation is or holds a matrix product, a convolution or a loop."""
+    todo = [op.name, *_inner_names(op.eqn.params)]
+    return any(name in _LONG for name in todo)
+
+
+def _inner_names(params: Any) -> Iterator[str]:
+    for jaxpr in jaxprs_in_params(params):
+        for eqn in jaxpr.eqns:
+            yield eqn.primitive.name
+            yield from _inner_names(eqn.params)
+
+
+def _is_index(value: Value) -> bool:
+    """Whether a value is an integer or boolean scalar that registers can hold."""
+    aval = value.aval
+    return not aval.shape and fits(aval) and aval.dtype.kind in "iub"
+
+
+def find_demand(graph: Graph, binding: Binding, wide: frozenset[Value]) -> Demand:
+    """Follows the indices of choices backwards.
+
+    Args:
+        graph: the graph.
+        binding: what is computable without imports.
+        wide: what would be, if every scalar argument and result of a call were known.
+    """
+    finder = _Finder(graph, binding, wide)
+    for function in graph.functions:
+        finder.need_compared(function)
+        for op in walk(function.body):
+            if decides_work(op):
+                assert isinstance(op, Switch)
+                finder.need(op.index)
+            if isinstance(op, Call):
+                finder.need_arguments(op)
+    return finder.run()
+
+
+class _Finder:
+    def __init__(self, graph: Graph, binding: Binding, wide: frozenset[Value]) -> None:
+        self._graph, self._binding, self._wide = graph, binding, wide
+        self._makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
+        self._todo: list[Atom] = []
+
+    def need(self, atom: Atom) -> None:
+        """Adds a value that control needs."""
+        self._todo.append(atom)
+
+    def need_compared(self, function: Function) -> None:
+        """Adds the arguments by which calls of a shared function are compared."""
+        if function.memo:
+            self._todo += [param for param in function.params if _is_index(param)]
+
+    def need_arguments(self, op: Call) -> None:
+        """Adds what a call passes for control arguments."""
+        params = self._graph.functions[op.callee].params
+        pairs = zip(params, op.inputs, strict=True)
+        self._todo += [atom for param, atom in pairs if param in self._binding.computable]
+
+    def run(self) -> Demand:
+        values: set[Value] = set()
+        imports: set[Value] = set()
+        params: set[Value] = set()
+        while self._todo:
+            atom = self._todo.pop()
+            if isinstance(atom, Const) or atom in values or self._binding.is_control(atom):
+                continue
+            if atom not in self._makers:
+                params.add(atom)
+                continue
+            values.add(atom)
+            if self._is_computed(atom):
+                self._todo += self._sources(self._makers[atom], atom)
+            else:
+                imports.add(atom)
+        return Demand(frozenset(values), frozenset(imports), frozenset(params))
+
+    def _is_computed(self, value: Value) -> bool:
+        """Whether the machine computes a value, if need be from imports."""
+        op = self._makers[value]
+        if value not in self._wide or isinstance(op, Call):
+            return False
+        sources = self._sources(op, value)
+        return all(
+            isinstance(a, Const) or a in self._wide or self._binding.is_control(a) for a in sources
+        )
+
+    def _sources(self, op: Op, value: Value) -> list[Atom]:
+        """What a value that the machine computes follows from."""
+        if isinstance(op, Switch):
+            k = op.outputs.index(value)
+            return [op.index, *(region.results[k] for region in op.regions)]
+        assert isinstance(op, Prim)
+        return list(op.inputs[1:] if self._binding.is_load(op) else op.inputs)

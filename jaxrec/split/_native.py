@@ -1,0 +1,437 @@
+"""Native scalar programs: functions that the C++ machine runs wholly, results included.
+
+A graph qualifies if every value that it needs is a scalar or a tiny array, made by operations that
+the control machine knows, by calls, or by reading outer arrays. Then a call returns registers: no
+tapes, no cells, no schedule.
+
+Values are computed where they are first needed, so what only one branch needs is computed in that
+branch. Calls stay in program order; calls that need nothing of one another stand side by side,
+which is what lets one worker steal from another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrec import _core
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    has_call,
+    walk,
+)
+from jaxrec.split import _scalar
+from jaxrec.split._binding import derived_values, is_load
+from jaxrec.split._native_code import Builder, finish
+from jaxrec.split._scalar import DTYPES, Registers
+
+_MOST_REGISTERS = 1024
+_MOST_INSTRUCTIONS = 20_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NativeProgram:
+    """A program for the native machine.
+
+    Attributes:
+        words: the encoded program.
+        names: the names that messages use.
+        roots: the parameters of the entry function that calls pass, by position.
+        outers: the arrays that all calls read, some computed beforehand.
+    """
+
+    words: np.ndarray[Any, np.dtype[np.int64]]
+    names: str
+    roots: tuple[int, ...]
+    outers: tuple[Value, ...]
+
+
+class _NotScalarError(Exception):
+    """The graph needs a value that the machine cannot compute."""
+
+
+def compile_native(graph: Graph, outer_of: dict[Value, Value]) -> NativeProgram | None:
+    """Compiles a graph for the native machine, or returns None if it does not qualify."""
+    scope = _Scope(graph, outer_of)
+    try:
+        scope.check()
+        compiled = [_compile_function(scope, f) for f in graph.functions]
+    except _NotScalarError:
+        return None
+    entry = graph.entry
+    return NativeProgram(
+        words=np.asarray(_encode(scope, compiled), np.int64),
+        names=_names(scope),
+        roots=tuple(entry.params.index(p) for p in scope.passed(entry)),
+        outers=tuple(scope.outers),
+    )
+
+
+class _Scope:
+    """What all functions of a graph share: outer values, and who makes each value."""
+
+    def __init__(self, graph: Graph, outer_of: dict[Value, Value]) -> None:
+        self.graph, self.outer_of = graph, outer_of
+        self.derived = derived_values(graph, outer_of)
+        self.makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
+        self.needed: set[Atom] = set()
+        self.outers: list[Value] = []
+
+    def is_array(self, atom: Atom) -> bool:
+        """Whether a value is an outer array, or computed from outer arrays alone."""
+        return isinstance(atom, Value) and (atom in self.outer_of or atom in self.derived)
+
+    def loads(self, op: Op) -> bool:
+        """Whether an operation reads elements of an outer array."""
+        return isinstance(op, Prim) and is_load(op, self.outer_of, self.derived)
+
+    def passed(self, function: Function) -> list[Value]:
+        """The parameters that calls pass in registers."""
+        return [p for p in function.params if p not in self.outer_of]
+
+    def outer(self, array: Atom) -> int:
+        """The number of an outer array."""
+        assert isinstance(array, Value)
+        root = self.outer_of.get(array, array)
+        if root not in self.outers:
+            self.outers.append(root)
+        return self.outers.index(root)
+
+    def check(self) -> None:
+        """Finds what is needed; raises unless the machine can compute it."""
+        todo: list[Atom] = [p for f in self.graph.functions for p in self.passed(f)]
+        for function in self.graph.functions:
+            todo += function.body.results
+            for op in walk(function.body):
+                if isinstance(op, Call):
+                    todo += self.arguments(op)
+                elif isinstance(op, Switch) and has_call(op):
+                    todo.append(op.index)
+        while todo:
+            atom = todo.pop()
+            if atom not in self.needed:
+                self.needed.add(atom)
+                todo += self._operands(atom)
+
+    def arguments(self, op: Call) -> list[Atom]:
+        """What a call passes in registers."""
+        params = self.graph.functions[op.callee].params
+        return [a for p, a in zip(params, op.inputs, strict=True) if p not in self.outer_of]
+
+    def _operands(self, atom: Atom) -> Sequence[Atom]:
+        """What a needed value is computed from."""
+        if not _scalar.fits(atom.aval):
+            raise _NotScalarError
+        op = None if isinstance(atom, Const) or self.is_array(atom) else self.makers.get(atom)
+        if isinstance(op, Switch):
+            assert isinstance(atom, Value)
+            k = op.outputs.index(atom)
+            return [op.index, *(region.results[k] for region in op.regions)]
+        if not isinstance(op, Prim):
+            return ()
+        if self.loads(op):
+            return op.inputs[1:]
+        if not _scalar.is_known(op):
+            raise _NotScalarError
+        return op.inputs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Code:
+    function: Function
+    words: Sequence[int]
+    num_registers: int
+
+
+Finish = Callable[[], None]
+"""Emits what comes after a region: moves to merged registers, or the return."""
+
+
+def _compile_function(scope: _Scope, function: Function) -> _Code:
+    compiler = _FunctionCompiler(scope, function)
+    compiler.region(function.body, lambda: compiler.return_(function.body.results), is_last=True)
+    words, size = finish(compiler.to.code, compiler.to.num_params)
+    if size > _MOST_REGISTERS:
+        raise _NotScalarError
+    return _Code(function, words, size)
+
+
+class _FunctionCompiler:
+    def __init__(self, scope: _Scope, function: Function) -> None:
+        self.scope, self.function = scope, function
+        params = scope.passed(function)
+        self.to = Builder(sum(p.aval.size for p in params))
+        self.registers: dict[Value, Registers] = {}
+        first = 0
+        for param in params:
+            self.registers[param] = _numbered(range(first, first + param.aval.size), param)
+            first += param.aval.size
+            self._note_type(param)
+
+    # Calls and choices, in program order.
+
+    def region(self, region: Region, after: Finish, *, is_last: bool) -> None:
+        """Emits a region and what comes after it; `is_last`: that is a return."""
+        steps = [op for op in region.ops if isinstance(op, Call) or self._is_needed(op)]
+        run: list[Call] = []
+        for k, op in enumerate(steps):
+            if isinstance(op, Call):
+                if any(self._waits(atom, run) for atom in op.inputs):
+                    self._calls(run)
+                run.append(op)
+                continue
+            self._calls(run)
+            assert isinstance(op, Switch)
+            if is_last and k == len(steps) - 1:
+                self._last_switch(op, after)
+                return
+            self._switch(op)
+        self._calls(run)
+        after()
+
+    def _is_needed(self, op: Op) -> bool:
+        return isinstance(op, Switch) and (has_call(op) or bool(self._needed_outputs(op)))
+
+    def _needed_outputs(self, op: Switch) -> dict[int, Value]:
+        """The outputs of a choice that anybody reads, by position."""
+        return {k: v for k, v in enumerate(op.outputs) if v in self.scope.needed}
+
+    def _waits(self, atom: Atom, run: Sequence[Call]) -> bool:
+        """Whether a value follows from the result of a call that is not emitted yet."""
+        pending = {v for call in run for v in call.outputs}
+        todo, seen = [atom], set[Atom]()
+        while todo:
+            atom = todo.pop()
+            if atom in pending:
+                return True
+            if atom not in seen and not self._is_ready(atom) and not self.scope.is_array(atom):
+                seen.add(atom)
+                todo += self._operands(atom)
+        return False
+
+    def _calls(self, run: list[Call]) -> None:
+        """Emits independent calls side by side, behind everything that they need."""
+        arguments = [[*self._flat(self.scope.arguments(call))] for call in run]
+        for call, given in zip(run, arguments, strict=True):
+            for value in call.outputs:
+                self._fresh(value)
+            results = [r for v in call.outputs for r in _each(self.registers[v])]
+            self.to.add("CALL", results, given, (call.callee, call.site))
+        run.clear()
+
+    def return_(self, results: Sequence[Atom]) -> None:
+        """Emits a return."""
+        registers = [*self._flat(results)]
+        value = self.to.known(registers[0]) if len(registers) == 1 else None
+        if value is not None and not self.function.memo:
+            self.to.add("RETURN_IMM", detail=(np.asarray(value).dtype, value))
+        else:
+            self.to.add("RETURN", (), registers)
+
+    def _last_switch(self, op: Switch, after: Finish) -> None:
+        """Each branch goes on to the return by itself, without a merge."""
+
+        def end(region: Region) -> None:
+            def bind() -> None:
+                for k, value in self._needed_outputs(op).items():
+                    self.registers[value] = self.control(region.results[k])
+                after()
+
+            self.region(region, bind, is_last=True)
+
+        self._branches(op, end)
+
+    def _switch(self, op: Switch) -> None:
+        merged = {k: self._fresh(v) for k, v in self._needed_outputs(op).items()}
+        join = self.to.label()
+
+        def end(region: Region) -> None:
+            def move() -> None:
+                for k, targets in merged.items():
+                    sources = _each(self.control(region.results[k]))
+                    for target, source in zip(_each(targets), sources, strict=True):
+                        self.to.add("MOVE", (target,), (source,))
+                self.to.add("JUMP", targets=(join,))
+
+            self.region(region, move, is_last=False)
+
+        self._branches(op, end)
+        self.to.place(join)
+        self.registers.update((op.outputs[k], targets) for k, targets in merged.items())
+
+    def _branches(self, op: Switch, end: Callable[[Region], None]) -> None:
+        """Emits the branches; what is computed in one is not there in another."""
+        index = self.scalar(op.index)
+        known = self.to.known(index)
+        if known is not None:
+            chosen = op.regions[min(max(int(known), 0), len(op.regions) - 1)]
+            self._branch(chosen, end)
+            return
+        regions = [(self.to.label(), region) for region in op.regions]
+        if len(regions) == 2:
+            if self.to.branch(index, regions[1][0]):
+                (_, first), (label, second) = regions
+                regions = [(-1, second), (label, first)]
+            self._branch(regions.pop(0)[1], end)
+        else:
+            self.to.add("SWITCH", (), (index,), (), [label for label, _ in regions])
+        for label, region in regions:
+            self.to.place(label)
+            self._branch(region, end)
+
+    def _branch(self, region: Region, end: Callable[[Region], None]) -> None:
+        if len(self.to.code) > _MOST_INSTRUCTIONS:
+            raise _NotScalarError
+        before = dict(self.registers)
+        end(region)
+        self.registers = before
+
+    # Values, computed where they are needed.
+
+    def scalar(self, atom: Atom) -> int:
+        """The register of a scalar."""
+        return int(self.control(atom)[()])
+
+    def control(self, atom: Atom) -> Registers:
+        """Registers with the elements of a value, computed here if they are not yet."""
+        todo: list[Atom] = [atom]
+        while todo:
+            missing = [a for a in self._operands(todo[-1]) if not self._is_ready(a)]
+            if missing:
+                todo += missing
+            else:
+                self._compute(todo.pop())
+        return self._ready(atom)
+
+    def _flat(self, atoms: Sequence[Atom]) -> Iterator[int]:
+        for atom in atoms:
+            yield from _each(self.control(atom))
+
+    def _fresh(self, value: Value) -> Registers:
+        """New registers for the elements of a value."""
+        self.registers[value] = _numbered(
+            [self.to.register() for _ in range(value.aval.size)], value
+        )
+        self._note_type(value)
+        return self.registers[value]
+
+    def _note_type(self, value: Value) -> None:
+        if value.aval.dtype == np.dtype(bool):
+            for register in _each(self.registers[value]):
+                self.to.mark_bool(register)
+
+    def _is_ready(self, atom: Atom) -> bool:
+        return isinstance(atom, Const) or atom in self.registers
+
+    def _ready(self, atom: Atom) -> Registers:
+        if isinstance(atom, Const):
+            values = np.broadcast_to(np.asarray(atom.value), atom.aval.shape)
+            constants = [self.to.constant(x, atom.aval.dtype) for x in values.flat]
+            return _numbered(constants, atom)
+        return self.registers[atom]
+
+    def _operands(self, atom: Atom) -> Sequence[Atom]:
+        if self._is_ready(atom) or self.scope.is_array(atom):
+            return ()
+        op = self.scope.makers[atom]  # type: ignore[index]
+        assert isinstance(op, Prim)
+        return op.inputs[1:] if self.scope.loads(op) else op.inputs
+
+    def _compute(self, atom: Atom) -> None:
+        if self._is_ready(atom):
+            return
+        assert isinstance(atom, Value)
+        if self.scope.is_array(atom):
+            self.registers[atom] = self._load(atom, [], atom.aval.shape)
+            return
+        op = self.scope.makers[atom]
+        assert isinstance(op, Prim)
+        if self.scope.loads(op):
+            starts = [int(self._ready(a)[()]) for a in op.inputs[1:]]
+            self.registers[atom] = self._load(op.inputs[0], starts, op.eqn.params["slice_sizes"])
+        else:
+            args = [self._ready(a) for a in op.inputs]
+            self.registers[atom] = _scalar.compile_op(op, args, self.to)
+
+    def _load(self, array: Atom, starts: Sequence[int], sizes: Sequence[int]) -> Registers:
+        """Loads a block of an outer array; an axis taken whole needs no start."""
+        outer, result = self.scope.outer(array), np.empty(tuple(sizes), dtype=object)
+        for index in np.ndindex(*result.shape):
+            where = []
+            for axis, offset in enumerate(index):
+                whole = not starts or array.aval.shape[axis] == sizes[axis]
+                where.append(self._index(None if whole else starts[axis], offset))
+            target = self.to.register()
+            self.to.add("LOAD", (target,), where, (outer,))
+            if array.aval.dtype == np.dtype(bool):
+                self.to.mark_bool(target)
+            result[index] = target
+        return result
+
+    def _index(self, start: int | None, offset: int) -> int:
+        constant = self.to.constant(offset, np.int64)
+        if start is None:
+            return constant
+        return start if offset == 0 else self.to.emit("ADD", np.int64, start, constant)
+
+
+def _each(registers: Registers) -> list[int]:
+    return [int(r) for r in registers.ravel()]
+
+
+def _numbered(registers: Sequence[int], atom: Atom) -> Registers:
+    result = np.empty(len(registers), dtype=object)
+    result[:] = list(registers)
+    return result.reshape(atom.aval.shape)
+
+
+def _encode(scope: _Scope, compiled: Sequence[_Code]) -> list[int]:
+    entry = scope.graph.entry
+    words = [_core.NATIVE_MAGIC, _core.NATIVE_VERSION, len(scope.outers)]
+    for value in scope.outers:
+        words += [DTYPES[value.aval.dtype.name], value.aval.ndim]
+    for atoms in (scope.passed(entry), entry.body.results):
+        words.append(len(atoms))
+        for atom in atoms:
+            words += [DTYPES[atom.aval.dtype.name], atom.aval.size]
+    words.append(len(compiled))
+    for code in compiled:
+        words.append(int(code.function.memo))
+        for atoms in (scope.passed(code.function), code.function.body.results):
+            types = [DTYPES[a.aval.dtype.name] for a in atoms for _ in range(a.aval.size)]
+            words += [len(types), *types]
+        words += [code.num_registers, len(code.words), *code.words]
+    return words
+
+
+def _names(scope: _Scope) -> str:
+    graph = scope.graph
+    known = dict(zip(graph.entry.params, graph.entry.param_names, strict=True))
+    lines = [f.name for f in graph.functions]
+    for function in graph.functions:
+        own = dict(zip(function.params, function.param_names, strict=True))
+        lines.append(" ".join(_element_names(own[p], p) for p in scope.passed(function)))
+    for value in scope.outers:
+        fallback = "a captured array" if value in graph.captured else "a computed array"
+        lines.append(known.get(value, fallback))
+    return "\n".join(lines)
+
+
+def _element_names(name: str, param: Value) -> str:
+    name = name.replace(" ", "")
+    if not param.aval.shape:
+        return name
+    indices = np.ndindex(*param.aval.shape)
+    return " ".join(f"{name}[{','.join(map(str, index))}]" for index in indices)

@@ -1,0 +1,383 @@
+"""Code of native scalar programs: virtual registers, small improvements, allocation, encoding.
+
+Instructions are emitted on virtual registers without number, each written by one instruction,
+except those that merge the branches of a choice. Jumps only go forward, so code order is an order
+of time: a register lives from the first instruction that writes it to the last that reads it, and
+linear scan allocation is exact enough.
+
+Source: Poletto & Sarkar, "Linear scan register allocation", TOPLAS 21(5), 1999.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import heapq
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrec import _core
+from jaxrec.split._scalar import DTYPES, OPCODES
+
+_FORMS: dict[str, int] = _core.native_forms()
+_NAMES = {code: name for name, code in DTYPES.items()}
+
+_COMPARISONS = {"EQ": "EQ", "NE": "NE", "LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
+"""Each with the comparison of the operands in the other order."""
+
+_COMMUTATIVE = {"ADD", "MUL", "AND", "OR", "XOR"}
+_HOT_FLOAT = {"ADD", "SUB", "MUL", "DIV", "MIN", "MAX", *_COMPARISONS}
+_HOT = {
+    "int32": {*_HOT_FLOAT, "REM", "AND", "OR", "XOR", "SHL", "SHRA", "SHRL"},
+    "int64": {*_HOT_FLOAT, "REM", "AND", "OR", "XOR", "SHL", "SHRA", "SHRL"},
+    "float32": _HOT_FLOAT,
+    "float64": _HOT_FLOAT,
+}
+"""By element type, the operations with instructions of their own: these take immediates."""
+
+
+@dataclasses.dataclass(slots=True)
+class Instr:
+    """An instruction on virtual registers.
+
+    Attributes:
+        form: its name in the encoding, or LABEL, which marks a place.
+        writes: registers that it fills.
+        reads: registers that it reads.
+        detail: operations, types and immediates, by form.
+        targets: labels that it may jump to.
+    """
+
+    form: str
+    writes: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()
+    detail: tuple[Any, ...] = ()
+    targets: tuple[int, ...] = ()
+
+
+class Builder:
+    """Emits the instructions of one function; an `Emitter` of `_scalar`.
+
+    Constants are registers that nothing fills: they become immediates where they can, and are
+    loaded where they are read otherwise.
+    """
+
+    def __init__(self, num_params: int) -> None:
+        self.code: list[Instr] = []
+        self.num_params = num_params
+        self.num_registers = num_params
+        self._labels = 0
+        self._constants: dict[int, tuple[np.dtype[Any], Any]] = {}
+        self._made: dict[int, Instr] = {}
+        self._bools: set[int] = set()
+
+    def register(self) -> int:
+        """A new register."""
+        self.num_registers += 1
+        return self.num_registers - 1
+
+    def label(self) -> int:
+        """A new label, to be placed."""
+        self._labels += 1
+        return self._labels - 1
+
+    def place(self, label: int) -> None:
+        """Marks this place of the code."""
+        self.code.append(Instr("LABEL", detail=(label,)))
+
+    def add(
+        self,
+        form: str,
+        writes: Sequence[int] = (),
+        reads: Sequence[int] = (),
+        detail: Sequence[Any] = (),
+        targets: Sequence[int] = (),
+    ) -> None:
+        """Appends an instruction, after those that load the constants it reads."""
+        loaded = tuple(map(self._loaded, reads))
+        instr = Instr(form, tuple(writes), loaded, tuple(detail), tuple(targets))
+        for register in writes:
+            self._made[register] = instr
+        self.code.append(instr)
+
+    def constant(self, value: Any, dtype: Any) -> int:
+        """A register that holds a constant."""
+        register = self.register()
+        dtype = np.dtype(dtype)
+        self._constants[register] = (dtype, np.asarray(value).astype(dtype))
+        return register
+
+    def known(self, register: int) -> Any:
+        """The value of a constant, or None."""
+        return self._constants[register][1] if register in self._constants else None
+
+    def mark_bool(self, register: int) -> None:
+        """Notes that a register holds 0 or 1."""
+        self._bools.add(register)
+
+    def emit(self, opcode: str, dtype: Any, *operands: int) -> int:
+        """Appends an operation and returns the register of its result."""
+        dtype = np.dtype(dtype)
+        if opcode == "CONVERT":
+            return self._convert(dtype, np.dtype(_NAMES[operands[0]]), operands[1])
+        if opcode == "SELECT":
+            return self._select(dtype, *operands)
+        if len(operands) == 1:
+            return self._result("UNARY", opcode, dtype, operands, ())
+        return self._binary(opcode, dtype, *operands)
+
+    def branch(self, index: int, target: int) -> bool:
+        """Jumps if a register holds more than 0; returns whether the sense is reversed."""
+        made = self._made.get(index)
+        if made is not None and made.form == "UNARY" and made.detail == ("NOT", np.dtype(bool)):
+            return not self.branch(made.reads[0], target)
+        if made is not None and made.form in ("BINARY", "BINARY_IMM"):
+            opcode, dtype, *immediate = made.detail
+            if opcode in _COMPARISONS and self._fits_branch(dtype, immediate):
+                form = "COMPARE_IMM" if immediate else "COMPARE"
+                self.add(form, (), made.reads, made.detail, (target,))
+                return False
+        if index in self._bools:
+            self.add("BRANCH", (), (index,), (), (target,))
+        else:
+            self.add("COMPARE_IMM", (), (index,), ("GT", np.dtype(np.int64), 0), (target,))
+        return False
+
+    @staticmethod
+    def _fits_branch(dtype: np.dtype[Any], immediate: Sequence[Any]) -> bool:
+        if dtype.name not in _HOT:
+            return False
+        if not immediate or dtype == np.float32:
+            return True
+        value = immediate[0]
+        if dtype == np.float64:
+            with np.errstate(over="ignore"):
+                return bool(np.float32(value) == value)
+        return -(2**31) <= int(value) < 2**31
+
+    def _loaded(self, register: int) -> int:
+        if register not in self._constants:
+            return register
+        target = self.register()
+        self.code.append(Instr("CONST", (target,), (), self._constants[register]))
+        return target
+
+    def _result(
+        self,
+        form: str,
+        opcode: str,
+        dtype: np.dtype[Any],
+        reads: Sequence[int],
+        immediate: Sequence[Any],
+    ) -> int:
+        target = self.register()
+        self.add(form, (target,), reads, (opcode, dtype, *immediate))
+        if opcode in _COMPARISONS or opcode == "IS_FINITE" or dtype == np.dtype(bool):
+            self._bools.add(target)
+        return target
+
+    def _convert(self, to: np.dtype[Any], source: np.dtype[Any], register: int) -> int:
+        value = self.known(register)
+        if value is not None and to.kind != "b" and source.kind != "f":
+            return self.constant(value, to)
+        if _holds(to, source):
+            return register
+        target = self.register()
+        self.add("CONVERT", (target,), (register,), (to, source))
+        if to == np.dtype(bool):
+            self._bools.add(target)
+        return target
+
+    def _select(self, dtype: np.dtype[Any], which: int, a: int, b: int) -> int:
+        size = self._wraps(which, a, b)
+        target = self.register()
+        if size is not None:
+            self.add("WRAP", (target,), (a,), (dtype, size))
+        else:
+            self.add("SELECT", (target,), (which, a, b))
+        if dtype == np.dtype(bool):
+            self._bools.add(target)
+        return target
+
+    def _wraps(self, which: int, a: int, b: int) -> Any:
+        """The size of the axis, if this chooses `a + size` for an index `a` below 0."""
+        test, moved = self._made.get(which), self._made.get(b)
+        if test is None or moved is None or {test.form, moved.form} != {"BINARY_IMM"}:
+            return None
+        (below, dtype, zero), (add, _, size) = test.detail, moved.detail
+        is_index = dtype.name in ("int32", "int64") and test.reads == moved.reads == (a,)
+        return size if is_index and (below, add, int(zero)) == ("LT", "ADD", 0) else None
+
+    def _binary(self, opcode: str, dtype: np.dtype[Any], a: int, b: int) -> int:
+        left, right = self.known(a), self.known(b)
+        if left is not None and right is None:
+            if opcode == "MUL" and left == 1:
+                return b
+            if opcode in _COMMUTATIVE or opcode in _COMPARISONS:
+                return self._binary(_COMPARISONS.get(opcode, opcode), dtype, b, a)
+        if right is not None and left is None:
+            if opcode in ("MUL", "DIV") and right == 1:
+                return a
+            if opcode in _HOT.get(dtype.name, ()):
+                return self._result("BINARY_IMM", opcode, dtype, (a,), (right,))
+        return self._result("BINARY", opcode, dtype, (a, b), ())
+
+
+def _holds(to: np.dtype[Any], source: np.dtype[Any]) -> bool:
+    """Whether a register of one integer type is one of another as it stands: see arith.h."""
+    if to == source:
+        return True
+    if "f" in (to.kind, source.kind) or to.kind == "b":
+        return False
+    if source.kind == "i":
+        return to.itemsize == 8 or (to.kind == "i" and to.itemsize > source.itemsize)
+    return to.itemsize > source.itemsize or to.itemsize == 8
+
+
+def finish(code: Sequence[Instr], num_params: int) -> tuple[list[int], int]:
+    """Improves, allocates and encodes a function.
+
+    Returns:
+        Its words, and the number of registers that it needs.
+    """
+    kept = _without_moves(_without_dead(code), num_params)
+    kept = _without_empty_jumps(kept)
+    numbers, size = _allocate(kept, num_params)
+    return _encode(kept, numbers), size
+
+
+def _without_dead(code: Sequence[Instr]) -> list[Instr]:
+    """Leaves out instructions that only fill registers that nobody reads."""
+    read: set[int] = set()
+    kept: list[Instr] = []
+    for instr in reversed(code):
+        lives = not instr.writes or instr.form == "CALL"
+        if lives or not read.isdisjoint(instr.writes):
+            kept.append(instr)
+            read.update(instr.reads)
+    return kept[::-1]
+
+
+def _without_moves(code: Sequence[Instr], num_params: int) -> list[Instr]:
+    """Fills the register of a merge at once where a value is computed only to be moved there."""
+    reads = collections.Counter(register for instr in code for register in instr.reads)
+    renamed: dict[int, int] = {}
+    kept = []
+    for instr in code:
+        if instr.form == "MOVE":
+            (source,) = instr.reads
+            if source >= num_params and reads[source] == 1:
+                renamed[source] = instr.writes[0]
+                continue
+        kept.append(instr)
+
+    def final(register: int) -> int:
+        while register in renamed:
+            register = renamed[register]
+        return register
+
+    for instr in kept:
+        instr.writes = tuple(map(final, instr.writes))
+        instr.reads = tuple(map(final, instr.reads))
+    return kept
+
+
+def _without_empty_jumps(code: Sequence[Instr]) -> list[Instr]:
+    """Leaves out jumps to what comes next anyway."""
+    kept: list[Instr] = []
+    next_labels: set[int] = set()
+    for instr in reversed(code):
+        if instr.form == "JUMP" and instr.targets[0] in next_labels:
+            continue
+        next_labels = next_labels | {instr.detail[0]} if instr.form == "LABEL" else set()
+        kept.append(instr)
+    return kept[::-1]
+
+
+def _allocate(code: Sequence[Instr], num_params: int) -> tuple[dict[int, int], int]:
+    last: dict[int, int] = {}
+    for at, instr in enumerate(code):
+        last.update(dict.fromkeys((*instr.writes, *instr.reads), at))
+    numbers = {k: k for k in range(num_params)}
+    free: list[int] = []
+    size = num_params
+    ends: dict[int, list[int]] = {}
+    for register, at in last.items():
+        ends.setdefault(at, []).append(register)
+    for k in range(num_params):
+        if k not in last:
+            heapq.heappush(free, k)
+    for at, instr in enumerate(code):
+        ending = ends.get(at, ())
+        # What is read here for the last time makes room for what is written here.
+        for register in ending:
+            if register in instr.reads and register not in instr.writes:
+                heapq.heappush(free, numbers[register])
+        for register in instr.writes:
+            if register not in numbers:
+                if not free:
+                    free.append(size)
+                    size += 1
+                numbers[register] = heapq.heappop(free)
+        for register in ending:
+            if register in instr.writes:
+                heapq.heappush(free, numbers[register])
+    return numbers, size
+
+
+def _encode(code: Sequence[Instr], numbers: dict[int, int]) -> list[int]:
+    words: list[int] = []
+    places: dict[int, int] = {}
+    patches: list[tuple[int, int]] = []
+    for instr in code:
+        if instr.form == "LABEL":
+            places[instr.detail[0]] = len(words)
+            continue
+        words.append(_FORMS[instr.form])
+        words += _operands(instr, numbers)
+        if instr.form == "SWITCH":
+            words.append(len(instr.targets))
+        for target in instr.targets:
+            patches.append((len(words), target))
+            words.append(0)
+    for at, target in patches:
+        words[at] = places[target]
+    return words
+
+
+def _operands(instr: Instr, numbers: dict[int, int]) -> list[int]:
+    """The words between an instruction's form and its targets."""
+    writes = [numbers[r] for r in instr.writes]
+    reads = [numbers[r] for r in instr.reads]
+    detail = instr.detail
+    match instr.form:
+        case "CONST":
+            return [*writes, DTYPES[detail[0].name], bits(detail[1], detail[0])]
+        case "CONVERT":
+            return [*writes, *(DTYPES[d.name] for d in detail), *reads]
+        case "UNARY" | "BINARY" | "COMPARE":
+            return [OPCODES[detail[0]], *writes, DTYPES[detail[1].name], *reads]
+        case "BINARY_IMM" | "COMPARE_IMM":
+            opcode, dtype, value = detail
+            return [OPCODES[opcode], *writes, DTYPES[dtype.name], *reads, bits(value, dtype)]
+        case "WRAP":
+            return [*writes, DTYPES[detail[0].name], *reads, bits(detail[1], detail[0])]
+        case "LOAD":
+            return [*writes, detail[0], len(reads), *reads]
+        case "CALL":
+            return [*detail, len(reads), *reads, len(writes), *writes]
+        case "RETURN":
+            return [len(reads), *reads]
+        case "RETURN_IMM":
+            return [DTYPES[detail[0].name], bits(detail[1], detail[0])]
+    return [*writes, *reads]
+
+
+def bits(value: Any, dtype: np.dtype[Any]) -> int:
+    """A constant as the word that stands for it: an integer, or the bits of a floating number."""
+    exact = np.asarray(value).astype(dtype)
+    if dtype.kind == "f":
+        return int(exact.view(np.int32 if dtype.itemsize == 4 else np.int64))
+    return int(exact.astype(np.int64))

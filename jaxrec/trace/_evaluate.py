@@ -1,0 +1,101 @@
+"""The equations of a body, evaluated again with those that make calls replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, JaxprEqn
+
+from jaxrec import _compat
+from jaxrec.primitives._call import (
+    call_path_p,
+    closed_branches,
+    makes_calls,
+    rec_call_p,
+    rec_switch,
+    rec_switch_p,
+)
+
+Rule = Callable[[JaxprEqn, list[Any]], list[Any] | None]
+
+ALWAYS_INLINED = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+}
+"""Equations that only call a jaxpr, by name, and where they keep it."""
+
+_INLINED = {**ALWAYS_INLINED, "checkpoint": "jaxpr", "remat2": "jaxpr", "remat": "jaxpr"}
+
+
+def inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The jaxpr of an equation that only calls it, None for other equations."""
+    name = eqn.primitive.name
+    if name not in _INLINED:
+        return None
+    inner = eqn.params[_INLINED[name]]
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+
+
+def is_plain(body: ClosedJaxpr) -> bool:
+    """Whether calls stand only where the graph has a place for them: in choices, in no loop."""
+    return all(map(_is_plain, body.eqns))
+
+
+def _is_plain(eqn: JaxprEqn) -> bool:
+    if not makes_calls(eqn) or eqn.primitive in (rec_call_p, call_path_p):
+        return True
+    inner = _branches(eqn, eqn.invars[1:]) or [inlined(eqn)]
+    return all(b is not None and is_plain(b) for b in inner)
+
+
+def _branches(eqn: JaxprEqn, operands: Sequence[Any]) -> list[ClosedJaxpr]:
+    """The branches of a choice; none if the equation is no choice."""
+    if eqn.primitive.name == "cond":
+        return list(eqn.params["branches"])
+    if eqn.primitive is rec_switch_p:
+        return closed_branches(eqn.params["branches"], operands)
+    return []
+
+
+def evaluate(rule: Rule, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+    """Evaluates a jaxpr on tracers, the equations that make calls by a rule.
+
+    Args:
+        rule: gives the results of an equation that makes calls, or None if its inner jaxprs are to
+            be evaluated, which there are for choices and for equations that only call a jaxpr.
+        body: the jaxpr.
+        args: its arguments.
+    """
+    env = dict(zip(body.jaxpr.constvars, body.consts, strict=True))
+    env.update(zip(body.jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if _compat.is_literal(atom) else env[atom]
+
+    for eqn in body.eqns:
+        outs = _equation(rule, eqn, list(map(read, eqn.invars)))
+        env.update(zip(eqn.outvars, outs, strict=True))
+    return list(map(read, body.jaxpr.outvars))
+
+
+def _equation(rule: Rule, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+    if not makes_calls(eqn):
+        return _compat.bind_equation(eqn, values)
+    outs = rule(eqn, values)
+    if outs is not None:
+        return outs
+    branches = _branches(eqn, values[1:])
+    if branches:
+        args = values[1:] if eqn.primitive.name == "cond" else []
+        return choose(values[0], [lambda b=b: evaluate(rule, b, args) for b in branches])
+    inner = inlined(eqn)
+    return _compat.bind_equation(eqn, values) if inner is None else evaluate(rule, inner, values)
+
+
+def choose(index: Any, branches: Sequence[Callable[[], list[Any]]]) -> list[Any]:
+    """Stages a choice between functions without arguments."""
+    return rec_switch(index, [jax.make_jaxpr(branch)() for branch in branches])

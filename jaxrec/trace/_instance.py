@@ -1,0 +1,74 @@
+"""What a traced program is made of: definitions, and their instances at argument types."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr
+
+from jaxrec.trace._signature import Signature
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition:
+    """A Python function with its static arguments bound: what is specialised on.
+
+    Attributes:
+        name: as errors and the graph name it.
+        fun: called with the dynamic arguments.
+        key: equal for two definitions that are the same function.
+        out: the declared result type, a function of the arguments giving it, or None.
+        arg_names: the names of the dynamic arguments.
+        memo: whether calls with equal arguments are one call.
+        helper: whether it stands for a loop of the user's code and not for a function.
+        trips: of a helper that calls itself, how often each call from elsewhere runs it at most.
+    """
+
+    name: str
+    fun: Callable[..., Any] = dataclasses.field(compare=False)
+    key: Any
+    out: Any = dataclasses.field(compare=False)
+    arg_names: tuple[str, ...] = dataclasses.field(compare=False)
+    memo: bool = dataclasses.field(default=False, compare=False)
+    helper: bool = dataclasses.field(default=False, compare=False)
+    trips: int | None = dataclasses.field(default=None, compare=False)
+
+
+@dataclasses.dataclass(eq=False)
+class Instance:
+    """A definition at one argument signature, and what tracing has found out about it.
+
+    Attributes:
+        index: its number in the program.
+        definition: the function.
+        args: the types of its arguments.
+        names: the names of its arguments, one a leaf.
+        caller: the instance in whose body the first call of it was found; None for the entry.
+        result: the type of its result, once known.
+        jaxpr: its body, once traced.
+    """
+
+    index: int
+    definition: Definition
+    args: Signature
+    names: tuple[str, ...]
+    caller: Instance | None = None
+    result: Signature | None = None
+    jaxpr: ClosedJaxpr | None = None
+
+    @property
+    def name(self) -> str:
+        """The user's name for the function."""
+        return self.definition.name
+
+    def chain(self) -> Iterator[Instance]:
+        """This instance and its callers up to the entry, by first calls."""
+        link: Instance | None = self
+        while link is not None:
+            yield link
+            link = link.caller
+
+    def __repr__(self) -> str:
+        return self.name

@@ -1,0 +1,281 @@
+"""Loops as recursive functions.
+
+A `while` calls itself once an iteration, in tail position. So does a `scan` that carries indices on
+which its calls may depend. A `scan` that carries nothing (`jax.lax.map`), or only values that no
+call is chosen by, is halved instead: iterations that do not depend on one another then run at the
+same time, and what an iteration yields is copied `log n` times instead of `n` times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn
+
+from jaxrec import _compat
+from jaxrec.primitives._call import call_path_p
+from jaxrec.trace._derivatives import MAX_ORDER, with_rule
+from jaxrec.trace._evaluate import choose, evaluate, is_plain
+from jaxrec.trace._scan import Scan, counters, leaf_size, may_carry_control
+from jaxrec.trace._scope import Helper, Scope, Shape, packed_shape
+
+
+def without_loops(scope_of: Callable[[Sequence[Any]], Scope], body: ClosedJaxpr) -> ClosedJaxpr:
+    """A body in which no loop and no derivative rule makes recursive calls.
+
+    Args:
+        scope_of: the frame of the body's arguments.
+        body: a traced body.
+    """
+
+    def run(*args: Any) -> list[Any]:
+        return _run(scope_of(args), body, args)
+
+    if is_plain(body):
+        return body
+    return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in body.in_avals))
+
+
+def _run(scope: Scope, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+    def rule(eqn: JaxprEqn, values: list[Any]) -> list[Any] | None:
+        if eqn.primitive is call_path_p:
+            return call_path_p.bind(within=(*scope.within, *eqn.params["within"]))
+        replaced = _REPLACED.get(eqn.primitive.name)
+        return None if replaced is None else replaced(scope, eqn, values)
+
+    return evaluate(rule, body, args)
+
+
+def _while(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+    params = eqn.params
+    test, body = params["cond_jaxpr"], params["body_jaxpr"]
+    first = params["cond_nconsts"]
+    fixed = first + params["body_nconsts"]
+
+    def run(scope: Scope, values: list[Any]) -> list[Any]:
+        consts, carry = values[:fixed], values[fixed:]
+
+        def again() -> list[Any]:
+            carried = _run(scope, body, [*consts[first:], *carry])
+            return loop.call(scope, [*consts, *carried])
+
+        (going,) = _run(scope, test, [*consts[:first], *carry])
+        return choose(jax.lax.convert_element_type(going, np.int32), [lambda: carry, again])
+
+    out: list[Any] = [v.aval for v in eqn.outvars]
+    loop = Helper(
+        name=f"{scope.running.name}.while",
+        body=run,
+        names=_names(constant=fixed, carry=len(out)),
+        shapes=[*map(scope.packed_shape, values[:fixed]), *map(packed_shape, out)],
+        out=out,
+    )
+    return loop.call(scope, values)
+
+
+def _names(**counts: int) -> list[str]:
+    return [f"{kind}[{k}]" for kind, count in counts.items() for k in range(count)]
+
+
+def _scan(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+    params = eqn.params
+    fixed, carried = params["num_consts"], params["num_carry"]
+    scan = Scan(
+        body=params["jaxpr"],
+        length=params["length"],
+        reverse=params["reverse"],
+        consts=values[:fixed],
+        init=values[fixed : fixed + carried],
+        xs=values[fixed + carried :],
+        out=[v.aval for v in eqn.outvars],
+    )
+    if scan.length == 0:
+        return [*scan.init, *(jnp.zeros(a.shape, a.dtype) for a in scan.out[carried:])]
+    if may_carry_control(scan):
+        return _step_by_step(scope, scan)
+    return _Halves(scope, scan).run()
+
+
+def _step_by_step(scope: Scope, scan: Scan) -> list[Any]:
+    """A scan as a function that calls itself once an iteration, with the yields so far."""
+    fixed, carried, read = len(scan.consts), len(scan.init), len(scan.xs)
+
+    def run(scope: Scope, values: list[Any]) -> list[Any]:
+        step, rest = values[0], values[1:]
+        consts, carry = rest[:fixed], rest[fixed : fixed + carried]
+        xs, ys = rest[fixed + carried :][:read], rest[fixed + carried + read :]
+
+        def again() -> list[Any]:
+            place = scan.place(step)
+            x = [jax.lax.dynamic_index_in_dim(a, place, keepdims=False) for a in xs]
+            outs = _run(scope, scan.body, [*consts, *carry, *x])
+            put = jax.lax.dynamic_update_index_in_dim
+            grown = [put(a, y, place, 0) for a, y in zip(ys, outs[carried:], strict=True)]
+            return loop.call(scope, [step + 1, *consts, *outs[:carried], *xs, *grown])
+
+        going = jax.lax.convert_element_type(step < scan.length, np.int32)
+        return choose(going, [lambda: [*carry, *ys], again])
+
+    yields = scan.out[carried:]
+    passed = scope.packed_shape
+    loop = Helper(
+        name=f"{scope.running.name}.scan",
+        body=run,
+        names=["step", *_names(constant=fixed, carry=carried, x=read, y=len(yields))],
+        shapes=[
+            None,
+            *map(passed, scan.consts),
+            *map(packed_shape, scan.out[:carried]),
+            *map(passed, scan.xs),
+            *(None for _ in yields),
+        ],
+        out=scan.out,
+        trips=scan.length + 1,
+    )
+    empty = [jnp.zeros(a.shape, a.dtype) for a in yields]
+    start = jnp.asarray(0, np.int32)
+    return loop.call(scope, [start, *scan.consts, *scan.init, *scan.xs, *empty])
+
+
+class _Halves:
+    """A scan as functions `f.scan[n]` of `n` iterations that call those of fewer.
+
+    Their arguments are the number of the first iteration, the constants, where counters start, the
+    carry, and the elements: whole arrays if they may be the same in all calls, else slices.
+    """
+
+    def __init__(self, scope: Scope, scan: Scan) -> None:
+        self._scope, self._scan = scope, scan
+        self._counters = counters(scan)
+        self._carried = [k for k in range(len(scan.init)) if k not in self._counters]
+        self._whole = [scope.is_argument(x) for x in scan.xs]
+        self._kind = "scan" if self._carried else "map"
+        self._leaf = leaf_size(scan.body)
+        self._consts = list(map(scope.packed_shape, scan.consts))
+
+    def run(self) -> list[Any]:
+        """Stages the scan."""
+        scan, carried = self._scan, len(self._carried)
+        xs = [
+            x if whole or not scan.reverse else jax.lax.rev(x, (0,))
+            for x, whole in zip(scan.xs, self._whole, strict=True)
+        ]
+        starts = [scan.init[k] for k in self._counters]
+        values = [jnp.asarray(0, np.int32), *scan.consts, *starts]
+        values += [*(scan.init[k] for k in self._carried), *xs]
+        run = self._body if scan.length <= self._leaf else self._call
+        outs = run(scan.length, self._scope, values)
+        final: dict[int, Any] = dict(zip(self._carried, outs[:carried], strict=True))
+        for (k, step), start in zip(self._counters.items(), starts, strict=True):
+            final[k] = start + jnp.asarray(step * scan.length, scan.out[k].dtype)
+        ys = [jax.lax.rev(y, (0,)) if scan.reverse else y for y in outs[carried:]]
+        return [*(final[k] for k in range(len(final))), *ys]
+
+    @functools.cache  # noqa: B019
+    def _helper(self, size: int) -> Helper:
+        scan = self._scan
+        carry = [scan.out[k] for k in self._carried]
+        yields = [a.update(shape=(size, *a.shape[1:])) for a in scan.out[len(scan.init) :]]
+        elements = [
+            None if whole else _part_shape(_compat.aval_of(x), size)
+            for x, whole in zip(scan.xs, self._whole, strict=True)
+        ]
+        return Helper(
+            name=f"{self._scope.running.name}.{self._kind}[{size}]",
+            body=functools.partial(self._body, size),
+            names=[
+                "first",
+                *_names(
+                    constant=len(scan.consts),
+                    start=len(self._counters),
+                    carry=len(carry),
+                    x=len(scan.xs),
+                ),
+            ],
+            shapes=[
+                None,
+                *self._consts,
+                *(None for _ in self._counters),
+                *map(packed_shape, carry),
+                *elements,
+            ],
+            out=[*carry, *yields],
+        )
+
+    def _call(self, size: int, scope: Scope, values: list[Any]) -> list[Any]:
+        return self._helper(size).call(scope, values)
+
+    def _body(self, size: int, scope: Scope, values: list[Any]) -> list[Any]:
+        """What `f.scan[size]` runs."""
+        if size <= self._leaf:
+            return self._iterations(size, scope, values)
+        half = 1 << (size - 1).bit_length() - 1
+        carried, read = len(self._carried), len(self._scan.xs)
+        first, rest, xs = values[0], values[1 : len(values) - read], values[len(values) - read :]
+        fixed, carry = rest[: len(rest) - carried], rest[len(rest) - carried :]
+        left = self._call(half, scope, [first, *fixed, *carry, *self._slices(xs, 0, half)])
+        carry, ys = left[:carried], left[carried:]
+        first = first + half
+        xs = self._slices(xs, half, size)
+        right = self._call(size - half, scope, [first, *fixed, *carry, *xs])
+        joined = [jnp.concatenate(parts) for parts in zip(ys, right[carried:], strict=True)]
+        return [*right[:carried], *joined]
+
+    def _slices(self, xs: Sequence[Any], low: int, high: int) -> list[Any]:
+        return [
+            x if whole else jax.lax.slice_in_dim(x, low, high)
+            for x, whole in zip(xs, self._whole, strict=True)
+        ]
+
+    def _iterations(self, size: int, scope: Scope, values: list[Any]) -> list[Any]:
+        """A few iterations one after the other, in one frame."""
+        scan, fixed, carried = self._scan, len(self._scan.consts), len(self._carried)
+        first, consts, rest = values[0], values[1 : 1 + fixed], values[1 + fixed :]
+        starts, rest = rest[: len(self._counters)], rest[len(self._counters) :]
+        carry, xs = rest[:carried], rest[carried:]
+        yields: list[list[Any]] = []
+        loop = next(scope.loops)
+        for k in range(size):
+            iteration = dataclasses.replace(scope, within=(*scope.within, loop, k))
+            full = dict(zip(self._carried, carry, strict=True))
+            for (slot, step), start in zip(self._counters.items(), starts, strict=True):
+                full[slot] = start + step * (first + k).astype(start.dtype)
+            x = [
+                self._element(a, first, k, whole) for a, whole in zip(xs, self._whole, strict=True)
+            ]
+            state = [full[slot] for slot in range(len(scan.init))]
+            outs = _run(iteration, scan.body, [*consts, *state, *x])
+            carry = [outs[slot] for slot in self._carried]
+            yields.append(outs[len(scan.init) :])
+        return [*carry, *(jnp.stack(parts) for parts in zip(*yields, strict=True))]
+
+    def _element(self, x: Any, first: Any, k: int, whole: bool) -> Any:
+        if not whole:
+            return jax.lax.index_in_dim(x, k, keepdims=False)
+        return jax.lax.dynamic_index_in_dim(x, self._scan.place(first + k), keepdims=False)
+
+
+def _part_shape(aval: Any, size: int) -> Shape | None:
+    return None if packed_shape(aval) is None else (size, *aval.shape[1:])
+
+
+def _rule(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+    """A function with a derivative rule, which may call the function again."""
+    if scope.rules == MAX_ORDER:
+        return _run(scope, eqn.params["call_jaxpr"], values)
+    inner = dataclasses.replace(scope, rules=scope.rules + 1)
+    return _run(inner, *with_rule(scope.running, eqn, values))
+
+
+_REPLACED: dict[str, Callable[[Scope, JaxprEqn, list[Any]], list[Any]]] = {
+    "while": _while,
+    "scan": _scan,
+    "custom_vjp_call": _rule,
+    "custom_jvp_call": _rule,
+}

@@ -1,0 +1,41 @@
+"""One run over the body of a function: how the user's code reaches the program being traced."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jaxrec.primitives._call import rec_call
+from jaxrec.trace._instance import Definition, Instance
+from jaxrec.trace._signature import placeholder
+
+if TYPE_CHECKING:
+    from jaxrec.trace._program import TracedProgram
+
+
+@dataclasses.dataclass(eq=False)
+class Pass:
+    """One run over the body of an instance: the context in which the user's code runs."""
+
+    program: TracedProgram
+    instance: Instance
+    probing: bool
+
+    @property
+    def name(self) -> str:
+        """The function whose body is running."""
+        return self.instance.name
+
+    def call(self, definition: Definition, args: Sequence[Any]) -> Any:
+        """Stages a call of a recursive function, or stands for its result while probing."""
+        leaves, tree = jax.tree.flatten(tuple(args))
+        callee, leaves = self.program.callee(self, definition, args, leaves, tree)
+        result = self.program.result_of(callee)
+        if self.probing:
+            outs = [placeholder(aval) for aval in result.avals]
+        else:
+            outs = rec_call(callee, leaves, result.avals)
+        return jax.tree.unflatten(result.tree, outs)

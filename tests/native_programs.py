@@ -1,0 +1,259 @@
+"""Scalar recursive programs, each in the languages of the zoo and with arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from zoo import Language, forest
+
+PROGRAMS: dict[str, tuple[Callable[[Language], Any], tuple[Any, ...]]] = {}
+
+
+def scalar(*args: Any) -> Callable[[Any], Any]:
+    def register(build: Any) -> Any:
+        PROGRAMS[build.__name__] = build, args
+        return build
+
+    return register
+
+
+@scalar(10)
+def fib(lang: Language) -> Any:
+    @lang.rec_fn
+    def fib(n):
+        return lang.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+    return fib
+
+
+@scalar(2, 2)
+def ack(lang: Language) -> Any:
+    """An argument that is another call's result."""
+
+    @lang.rec_fn
+    def ack(m, n):
+        def more():
+            return lang.cond(n == 0, lambda: ack(m - 1, 1), lambda: ack(m - 1, ack(m, n - 1)))
+
+        return lang.cond(m == 0, lambda: n + 1, more)
+
+    return ack
+
+
+@scalar(6, 4, 2)
+def tak(lang: Language) -> Any:
+    @lang.rec_fn
+    def tak(x, y, z):
+        def inner():
+            return tak(tak(x - 1, y, z), tak(y - 1, z, x), tak(z - 1, x, y))
+
+        return lang.cond(y >= x, lambda: z, inner)
+
+    return tak
+
+
+@scalar(30)
+def primes(lang: Language) -> Any:
+    """How many primes there are up to n: a function of scalars calls another one."""
+
+    @lang.rec_fn
+    def has_divisor(n, d):
+        return lang.cond(
+            d * d > n,
+            lambda: False,
+            lambda: lang.cond(n % d == 0, lambda: True, lambda: has_divisor(n, d + 1)),
+        )
+
+    @lang.rec_fn
+    def primes(n):
+        def more():
+            return primes(n - 1) + lang.cond(has_divisor(n, 2), lambda: 0, lambda: 1)
+
+        return lang.cond(n < 2, lambda: 0, more)
+
+    return primes
+
+
+@scalar(252, 198)
+def gcd(lang: Language) -> Any:
+    @lang.rec_fn
+    def gcd(a, b):
+        return lang.cond(b == 0, lambda: a, lambda: gcd(b, a % b))
+
+    return gcd
+
+
+@scalar(27)
+def collatz(lang: Language) -> Any:
+    @lang.rec_fn
+    def collatz(n):
+        def step():
+            return 1 + collatz(jnp.where(n % 2 == 0, n // 2, 3 * n + 1))
+
+        return lang.cond(n <= 1, lambda: 0, step)
+
+    return collatz
+
+
+@scalar(9)
+def even(lang: Language) -> Any:
+    """Mutual recursion, and a result that is a truth value."""
+
+    @lang.rec_fn
+    def even(n):
+        return lang.cond(n == 0, lambda: True, lambda: odd(n - 1))
+
+    @lang.rec_fn
+    def odd(n):
+        return lang.cond(n == 0, lambda: False, lambda: even(n - 1))
+
+    return even
+
+
+@scalar(0.5, 9)
+def horner(lang: Language) -> Any:
+    """Floating-point arithmetic on an outer scalar."""
+
+    @lang.rec_fn
+    def horner(x, n):
+        return lang.cond(n == 0, lambda: 1.0, lambda: 1.0 / (n + x * horner(x, n - 1)))
+
+    return horner
+
+
+@scalar(7)
+def many_results(lang: Language) -> Any:
+    """Results of three types; a branch passes a call's results on in another order."""
+
+    @lang.rec_fn
+    def many(n):
+        def inner():
+            a, b, flag = many(n - 1)
+            c, d, _ = many(n - 3)
+            return lang.cond(
+                flag,
+                lambda: (c + 1, b - d, jnp.logical_not(flag)),
+                lambda: (a + c, b * 0.5, jnp.logical_not(flag)),
+            )
+
+        return lang.cond(n <= 0, lambda: (n, 0.25, n == 0), inner)
+
+    return many
+
+
+@scalar(forest(), 0)
+def tree_statistics(lang: Language) -> Any:
+    """Outer arrays read by index: sum, largest and depth."""
+
+    @lang.rec_fn
+    def statistics(tree, i):
+        def node():
+            a, b, c = statistics(tree, tree.left[i])
+            d, e, f = statistics(tree, tree.right[i])
+            return a + d, jnp.maximum(b, e), 1 + jnp.maximum(c, f)
+
+        def leaf():
+            return tree.token[i], tree.token[i] * 3, 0
+
+        return lang.cond(tree.left[i] < 0, leaf, node)
+
+    return statistics
+
+
+@scalar(jnp.arange(12, dtype=jnp.int32).reshape(3, 4) % 5, 0, 0)
+def grid_paths(lang: Language) -> Any:
+    """A matrix read by two indices, negative ones too; a choice among three."""
+
+    @lang.rec_fn
+    def paths(grid, row, column):
+        here = grid[row, column] + grid[-1, -column - 1]
+        both = (row < 2) * 1 + (column < 3) * 2
+
+        def down():
+            return here + paths(grid, row + 1, column)
+
+        def right():
+            return here + paths(grid, row, column + 1)
+
+        def best():
+            return here + jnp.minimum(paths(grid, row + 1, column), paths(grid, row, column + 1))
+
+        return lang.switch(both, [lambda: here, down, right, best])
+
+    return paths
+
+
+@scalar(5)
+def call_in_a_predicate(lang: Language) -> Any:
+    @lang.rec_fn
+    def asks(n):
+        def inner():
+            return lang.cond(asks(n - 1) % 2 == 0, lambda: asks(n - 2) + n, lambda: asks(n - 3) * 2)
+
+        return lang.cond(n <= 0, lambda: n + 3, inner)
+
+    return asks
+
+
+@scalar(4, jnp.array([1, 0], jnp.int32))
+def tiny_arrays(lang: Language) -> Any:
+    """Fibonacci numbers by a vector that a matrix of constants multiplies."""
+
+    @lang.rec_fn
+    def power(n, pair):
+        return lang.cond(
+            n == 0,
+            lambda: pair,
+            lambda: power(n - 1, jnp.stack([pair.sum(), pair[0]])) + jnp.flip(pair),
+        )
+
+    return power
+
+
+@scalar(6, 2)
+def merged_in_the_middle(lang: Language) -> Any:
+    """Choices whose results go on into calls, arithmetic and other choices."""
+
+    @lang.rec_fn
+    def merged(n, k):
+        def inner():
+            step = lang.cond(n % 3 == 0, lambda: 2, lambda: 1)
+            first = merged(n - step, k)
+            scaled = lang.cond(first > 4, lambda: first - k, lambda: merged(n - 2, k + step))
+            return merged(n - 3, scaled % 4) + 2 * scaled - step
+
+        return lang.cond(n <= 0, lambda: k - n, inner)
+
+    return merged
+
+
+@scalar(12, 4)
+def operations(lang: Language) -> Any:
+    """Integer operations with and without constants, on either side."""
+
+    @lang.rec_fn
+    def operations(n, m):
+        def inner():
+            a = operations(n - 1, m ^ n)
+            b = (7 - n) * a + (a // (m - 2)) - jax.lax.rem(a, jnp.int32(5))
+            c = (b << 2) | (b >> 1) & ~m
+            return jnp.clip(jnp.where(b > 100 - c, c, -b), -1000, 5000) + jnp.abs(a) ** 2 % 97
+
+        return lang.cond(n == 0, lambda: m, inner)
+
+    return operations
+
+
+@scalar(10)
+def no_choice_at_the_root(lang: Language) -> Any:
+    """A function that is not recursive itself, with a constant argument and a constant result."""
+    inner = fib(lang)
+
+    @lang.rec_fn
+    def outside(n):
+        return inner(n) - inner(7), 3, n
+
+    return outside

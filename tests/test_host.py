@@ -1,0 +1,287 @@
+"""Executor "host": the same results as the others, in eager calls and transformations."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+import zoo_all
+import zoo_modes
+from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
+from zoo_trees import tree_rnn, weights
+
+import jaxrec as jr
+
+RNN = tree_rnn(JAXREC)
+PLAIN = tree_rnn(PYTHON)
+
+workers = pytest.mark.parametrize("workers", [1, 2, 4])
+
+
+@pytest.fixture
+def args():
+    return weights(), forest(), 0
+
+
+def value(w, tree, i):
+    return loss(RNN(w, tree, i))
+
+
+def plain(w, tree, i):
+    return loss(PLAIN(w, tree, i))
+
+
+def batched(w, tree):
+    return loss(jax.vmap(RNN, (None, None, 0))(w, tree, roots()))
+
+
+class TestZoo:
+    @workers
+    @pytest.mark.parametrize("name", ["tree_lstm", "fibonacci", "top_down", "two_recursions"])
+    def test_gradient_of_a_batch(self, name, workers):
+        example = zoo_all.PROGRAMS[name]
+        with example.precision(), jr.executor("host", workers=workers):
+            got, want = zoo_modes.grad_vmap(example)
+        assert_close(got, want, 10 * example.rtol)
+
+    @workers
+    def test_gradients_of_lanes(self, workers):
+        example = zoo_all.PROGRAMS["children_by_row"]
+        with jr.executor("host", workers=workers):
+            got, want = zoo_modes.vmap_grad(example)
+        assert_close(got, want, 10 * example.rtol)
+
+
+class TestTransformations:
+    def test_value_and_grad(self, args):
+        with jr.executor("host"):
+            got = jax.value_and_grad(value)(*args)
+        assert_close(got, jax.value_and_grad(plain)(*args), 1e-4)
+
+    def test_vjp_pulled_back_twice(self, args):
+        w, tree, i = args
+        with jr.executor("host"):
+            out, pull = jax.vjp(lambda w: RNN(w, tree, i), w)
+            first, second = pull(out), pull(2 * out)
+        want, plain_pull = jax.vjp(lambda w: PLAIN(w, tree, i), w)
+        assert_close(out, want, 1e-5)
+        assert_close((first, second), (plain_pull(want), plain_pull(2 * want)), 1e-4)
+
+    @pytest.mark.parametrize("jacobian", [jax.jacrev, jax.jacfwd])
+    def test_jacobians(self, jacobian):
+        tree, leaves = forest(), normal(1, 6, 2)
+        rest = {"kernel": normal(2, 4, 2), "bias": normal(3, 2)}
+
+        def of(fun):
+            return jacobian(lambda x: fun({"embed": x, **rest}, tree, 9))(leaves)
+
+        with jr.executor("host"):
+            got = of(RNN)
+        assert_close(got, of(PLAIN), 1e-4)
+
+    def test_hessian(self, args):
+        w, tree, _ = args
+
+        def of(fun):
+            return jax.hessian(lambda b: fun({**w, "bias": b}, tree, 10))(w["bias"])
+
+        with jr.executor("host"):
+            got = of(value)
+        assert_close(got, of(plain), 1e-3)
+
+    def test_checkpoint(self, args):
+        with jr.executor("host"):
+            got = jax.grad(jax.checkpoint(value))(*args)
+        assert_close(got, jax.grad(plain)(*args), 1e-4)
+
+    def test_eval_shape(self, args):
+        with jr.executor("host"):
+            types = jax.eval_shape(jax.grad(value), *args)
+        assert types["bias"].shape == (3,)
+
+    def test_optax(self, args):
+        w, tree, _ = args
+        optimizer = optax.adam(1e-2)
+
+        def train():
+            current, state = w, optimizer.init(w)
+            for _ in range(3):
+                updates, state = optimizer.update(jax.grad(batched)(current, tree), state)
+                current = optax.apply_updates(current, updates)
+            return current
+
+        with jr.executor("host", workers=2):
+            got = train()
+        assert_close(got, train(), 1e-4)
+
+    def test_collect(self, args):
+        w, tree, _ = args
+
+        def run(w):
+            return jr.collect(RNN, (None, None, 0))(w, tree, roots())
+
+        want, want_calls = run(w)
+        with jr.executor("host"):
+            got, calls = run(w)
+            got_grad = jax.grad(lambda w: loss(run(w)[1].results))(w)
+        assert_close((got, calls), (want, want_calls), 1e-5)
+        assert_close(got_grad, jax.grad(lambda w: loss(run(w)[1].results))(w), 1e-4)
+
+    def test_arguments_with_gradients(self):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+        with jr.executor("host"):
+            assert float(jax.grad(power)(jnp.float32(1.5), 4)) == pytest.approx(4 * 1.5**3)
+
+
+class TestUnderJit:
+    def test_it_names_executor_graph(self, args):
+        with jr.executor("host"):
+            with pytest.raises(jr.UnsupportedError, match=r'Use jr\.executor\("graph"\) there'):
+                jax.jit(RNN)(*args)
+            with pytest.raises(jr.UnsupportedError, match="tree_rnn was called under jit"):
+                jax.jit(jax.grad(value))(*args)
+
+    def test_the_same_function_compiles_afterwards(self, args):
+        with jr.executor("host"):
+            got = RNN(*args)
+        assert_close(jax.jit(RNN)(*args), got, 1e-5)
+
+
+class TestBounds:
+    def test_no_bound_is_needed_under_vmap_of_grad(self):
+        @jr.rec_fn
+        def collatz(x, n):
+            def odd():
+                return x * collatz(x, 3 * n + 1)
+
+            def even():
+                return x + collatz(x, n // 2)
+
+            return jr.cond(n == 1, lambda: x, lambda: jr.cond(n % 2 == 0, even, odd))
+
+        def plain_collatz(x, n):
+            if n == 1:
+                return x
+            return x + plain_collatz(x, n // 2) if n % 2 == 0 else x * plain_collatz(x, 3 * n + 1)
+
+        numbers, x = [6, 7, 9], jnp.float32(0.5)
+        with jr.executor("host"):
+            got = jax.vmap(jax.grad(collatz), (None, 0))(x, jnp.asarray(numbers))
+        want = jnp.stack([jax.grad(plain_collatz)(x, n) for n in numbers])
+        assert_close(got, want, 1e-4)
+
+    def test_a_second_call_compiles_nothing(self, args):
+        f = tree_rnn(JAXREC)
+        w, tree, _ = args
+        with jr.executor("host"):
+            f(w, tree, 0)
+            first = f.cache_info()
+            f(jax.tree.map(lambda x: 2 * x, w), tree, 0)
+        assert f.cache_info() == first and first.compilations > 1
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("name", "options", "message"),
+        [
+            ("host", {"policy": "best"}, "policy 'best', expected one of 'adaptive'"),
+            ("host", {"workers": 0}, "workers=0, expected 1 or more"),
+            ("host", {"devices": []}, "devices is empty"),
+            ("graph", {"workers": 2}, "executor 'graph' has no options"),
+        ],
+    )
+    def test_wrong_options(self, name, options, message):
+        with pytest.raises(jr.UnsupportedError, match=message), jr.executor(name, **options):
+            pass
+
+
+class TestDivided:
+    """A schedule over several domains: shards of the call tree, and devices."""
+
+    @pytest.mark.parametrize("policy", ["split", "alone"])
+    def test_gradients(self, args, policy):
+        w, tree, _ = args
+        with jr.executor("host", workers=2, policy=policy):
+            got = jax.value_and_grad(batched)(w, tree)
+        assert_close(got, jax.value_and_grad(batched)(w, tree), 1e-4)
+
+    def test_collected_calls(self, args):
+        w, tree, _ = args
+
+        def run(w):
+            return jr.collect(RNN, (None, None, 0))(w, tree, roots())
+
+        with jr.executor("host", workers=3, policy="split"):
+            got = run(w)
+        assert_close(got, run(w), 1e-5)
+
+    def test_devices(self):
+        script = """
+            import jax
+            jax.config.update("jax_num_cpu_devices", 3)
+            import jaxrec as jr
+            from test_host import RNN, assert_close, batched, forest, weights
+            first, second, third = jax.devices()
+            want = jax.value_and_grad(batched)(weights(), forest())
+            for place in ({"tree_rnn.0": second}, lambda cell: third):
+                for policy in ("adaptive", "split"):
+                    devices = (first, second, third)
+                    with jr.executor(
+                        "host", workers=2, devices=devices, place=place, policy=policy
+                    ):
+                        got = jax.value_and_grad(batched)(weights(), forest())
+                        names = {x.device for x in RNN.profile(weights(), forest(), 0).launches}
+                    assert_close(got, want, 1e-4)
+                    assert len(names) > 1, names
+            print("done")
+        """
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parent,
+        )
+        assert done.stdout == "done\n", done.stderr
+
+    def test_a_device_that_was_not_given(self, args):
+        message = r"'tree_rnn\.0' on gpu:7, expected one of"
+        with (
+            jr.executor("host", place={"tree_rnn.0": "gpu:7"}),
+            pytest.raises(jr.UnsupportedError, match=message),
+        ):
+            RNN(*args)
+
+
+class TestProfile:
+    def test_workers_and_launches(self, args, tmp_path):
+        with jr.executor("host", workers=2, policy="split"):
+            profile = RNN.profile(*args)
+        assert profile.executor == "host"
+        assert sum(cell.calls for cell in profile.cells) == profile.schedule.num_calls
+        assert len(profile.workers) == 2
+        assert sum(worker.launches for worker in profile.workers) == len(profile.launches)
+        assert "worker  launches  stolen" in str(profile)
+        profile.save_trace(tmp_path / "trace.json")
+        events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        assert {"worker 0", "worker 1"} <= lanes
+        assert {"tree_rnn.0", "tree_rnn.1"} <= {e["name"] for e in events if e["ph"] == "X"}
+
+
+def test_soak():
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from benchmarks.soak import soak
+
+    found = soak(runs=12, seed=3)
+    assert found["calls"] > 9_000 and found["mismatches"] == 0

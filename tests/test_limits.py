@@ -1,0 +1,187 @@
+"""Recursion without end: it stops in time, with little memory, and says where it went."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.errors import JaxRuntimeError
+
+import jaxrec as jr
+from jaxrec.executors._reference import Interpreter
+from jaxrec.schedule._limits import Limits, format_path, limits_for
+
+
+@jr.rec_fn(max_calls=100)
+def climb(x, n):
+    return jr.cond(n < 0, lambda: x, lambda: climb(x, n + 1))
+
+
+@jr.rec_fn(max_calls=100)
+def same(x, n):
+    return jr.cond(n < 0, lambda: x, lambda: same(x, n))
+
+
+@jr.rec_fn(max_calls=100)
+def ping(x, n):
+    return jr.cond(n < 0, lambda: x, lambda: pong(2 * x, n + 1))
+
+
+@jr.rec_fn
+def pong(x, n):
+    return jr.cond(n < 0, lambda: x, lambda: ping(x + 1, n + 1))
+
+
+@jr.rec_fn
+def total(x, tree, i):
+    def node():
+        return total(x, tree, tree["left"][i]) + total(x, tree, tree["right"][i])
+
+    return jr.cond(tree["left"][i] < 0, lambda: x, node)
+
+
+@jr.rec_fn(max_calls=100)
+def wide(x, n):
+    return jr.cond(n < 2, lambda: x, lambda: wide(x, n - 1) + wide(x, n - 2))
+
+
+CYCLE = {"left": jnp.array([1, 2, 0]), "right": jnp.array([2, 1, 0])}
+DEEP = "nested more than 1048576 calls deep"
+MANY = "made more than 10000000 calls without ending"
+CASES: dict[str, tuple[Any, tuple[Any, ...], str, str]] = {
+    "chain": (climb, (1.0, 3), DEEP, "climb -> climb[0] -> climb[0] -> ... (1,048,573 more) ... "),
+    "equal": (same, (1.0, 3), DEEP, "same -> same[0] -> same[0] -> ... (1,048,573 more) ... "),
+    "mutual": (ping, (1.0, 3), DEEP, "ping -> pong[0] -> ping[0] -> ... (1,048,573 more) ... "),
+    "cycle": (total, (1.0, CYCLE, 0), DEEP, "total -> total[0] -> total[0] -> ... (1,048,573 mo"),
+    "wide": (wide, (1.0, 60), MANY, "wide -> wide[0] -> wide[0] -> ... ("),
+}
+
+endless = pytest.mark.parametrize("case", CASES)
+
+
+def run(case: str, mode: str) -> None:
+    function, args, what, path = CASES[case]
+    if mode == "eager":
+        with pytest.raises(jr.RecursionLimitError, match=f"^{function.__name__} {what}") as e:
+            function(*args)
+    else:
+        text = f"RecursionLimitError: {function.__name__} {what}"
+        with pytest.raises(JaxRuntimeError, match=text) as e:
+            jax.block_until_ready(jax.jit(function)(*args))
+    assert f"Call path: {path}" in str(e.value)
+    assert "If it ends, declare how many calls it makes: rec_fn(max_calls=...)." in str(e.value)
+
+
+@endless
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+def test_ends_in_an_error(case: str, mode: str):
+    run(case, mode)
+
+
+def test_in_one_lane_of_a_batch():
+    with pytest.raises(jr.RecursionLimitError, match=f"climb {DEEP}"):
+        jax.vmap(climb, (None, 0))(1.0, jnp.array([-1, 0, -3]))
+
+
+MEASURED = """
+import resource, sys, test_limits
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
+test_limits.run(*sys.argv[1:])
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@endless
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+def test_memory_stays_bounded(case: str, mode: str):
+    """In a process of its own, whose peak is that of this case; several times what is needed."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, case, mode],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout.split()[-1]) < 1_500_000  # kilobytes
+
+
+@jr.rec_fn
+def power(x, n):
+    return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+
+class TestDepth:
+    """A million nested calls; neither the C++ nor the Python stack is used."""
+
+    n, x = 1_000_000, np.float32(1 + 2**-21)
+
+    def check(self, value: Any, slope: Any) -> None:
+        exact = float(self.x) ** self.n
+        assert abs(float(value) / exact - 1) < 0.1  # a million roundings
+        assert abs(float(slope) / (self.n * exact / float(self.x)) - 1) < 0.1
+
+    @pytest.mark.slow
+    def test_eagerly(self):
+        value, slope = jax.value_and_grad(power)(self.x, self.n)
+        assert value == power(self.x, self.n)
+        self.check(value, slope)
+
+    @pytest.mark.slow
+    def test_under_jit(self):
+        run = power.with_options(max_calls=self.n + 1)
+        self.check(*jax.jit(jax.value_and_grad(run))(self.x, self.n))
+
+    @pytest.mark.slow
+    def test_schedule_is_printed_in_short(self):
+        schedule = power.schedule(self.x, self.n)
+        assert (schedule.num_calls, schedule.depth) == (self.n + 1, self.n + 1)
+        assert schedule.rows == self.n + 1
+        assert len(str(schedule)) < 4000
+        assert len(schedule.call_path(self.n)) < 100
+
+    def test_waves_of_a_chain_are_narrow(self):
+        schedule = power.schedule(self.x, 30_000)
+        assert schedule.padded_rows < 8 * schedule.rows
+
+
+class TestLimits:
+    def test_are_raised_by_what_is_declared(self):
+        assert limits_for(None, 100) == Limits()
+        assert limits_for(20_000_000, None) == Limits(20_000_000, 20_000_000)
+        assert limits_for(2_000_000, 3) == Limits(depth=2_000_000)
+
+    @pytest.mark.slow
+    def test_declared_depth_is_reached(self):
+        deep = jr.rec_fn(max_calls=1_200_000)(
+            lambda x, n: jr.cond(n == 0, lambda: x, lambda: deep(x, n - 1))
+        )
+        assert float(deep(3.0, 1_199_999)) == 3.0
+        with pytest.raises(jr.RecursionLimitError, match="nested more than 1200000 calls deep"):
+            deep(3.0, 1_200_000)
+
+    @pytest.mark.parametrize(
+        ("limits", "what"),
+        [
+            (Limits(depth=30), "nested more than 30 calls deep"),
+            (Limits(calls=30), "made more than 30 calls without ending"),
+        ],
+    )
+    def test_of_the_reference_executor(self, limits: Limits, what: str):
+        graph = climb.graph(1.0, 3)
+        with pytest.raises(jr.RecursionLimitError, match=f"^climb {what}") as e:
+            Interpreter(graph, [], limits).run([jnp.float32(1), jnp.int32(3)])
+        path = "climb -> climb[0] -> climb[0] -> ... (27 more) ... -> climb[0]"
+        assert f"Call path: {path} with arguments (n=33). If it ends" in str(e.value)
+
+    def test_paths_that_are_short_are_whole(self):
+        steps = ["f", *(f"f[{k}]" for k in range(5))]
+        assert format_path(steps[:5]) == "f -> f[0] -> f[1] -> f[2] -> f[3]"
+        assert format_path(steps) == "f -> f[0] -> f[1] -> ... (2 more) ... -> f[4]"

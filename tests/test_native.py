@@ -1,0 +1,400 @@
+"""Scalar recursion on the native machine, against plain Python."""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.errors import JaxRuntimeError
+from native_programs import PROGRAMS
+from zoo import JAXREC, PYTHON, assert_close
+
+import jaxrec as jr
+from jaxrec.split._native import compile_native
+from jaxrec.split._outer import find_outers
+
+names = pytest.mark.parametrize("name", PROGRAMS)
+
+
+def is_native(fun: Any, *args: Any) -> bool:
+    """Whether a call with such arguments is run by the native machine."""
+    graph = fun.graph(*args)
+    return compile_native(graph, find_outers(graph)) is not None
+
+
+@functools.cache
+def program(name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """The program, its arguments, and what plain Python returns."""
+    build, args = PROGRAMS[name]
+    return build(JAXREC), build(PYTHON)(*jax.tree.map(jnp.asarray, args)), args
+
+
+class TestPrograms:
+    @names
+    def test_eager(self, name):
+        fun, want, args = program(name)
+        assert is_native(fun, *args)
+        assert_close(fun(*args), want, 1e-6)
+
+    @names
+    def test_types_are_those_of_the_reference(self, name):
+        fun, _, args = program(name)
+        got = fun(*args)
+        with jr.executor("reference"):
+            want = fun(*args)
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), got) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), want
+        )
+
+    @names
+    def test_jit_needs_no_bound(self, name):
+        fun, want, args = program(name)
+        assert_close(jax.jit(fun)(*args), want, 1e-6)
+
+    @names
+    def test_vmap_over_the_last_argument(self, name):
+        fun, _, args = program(name)
+        last = jnp.asarray(args[-1])
+        lanes = jnp.stack([last, last * 0, last - last // 2])
+        axes = (*(None,) * (len(args) - 1), 0)
+        got = jax.jit(jax.vmap(fun, axes))(*args[:-1], lanes)
+        want = [fun(*args[:-1], x) for x in lanes]
+        assert_close(got, jax.tree.map(lambda *x: jnp.stack(x), *want), 1e-6)
+
+    @names
+    @pytest.mark.parametrize("workers", [1, 2, 4])
+    def test_number_of_workers_does_not_matter(self, name, workers):
+        fun, want, args = program(name)
+        assert_close(fun.with_options(workers=workers)(*args), want, 1e-6)
+
+
+@jr.rec_fn
+def fib(n):
+    return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+
+@jr.rec_fn
+def down(n):
+    return jr.cond(n == 0, lambda: 0, lambda: 1 + down(n - 1))
+
+
+@jr.rec_fn
+def noisy(n, x):
+    """Three calls side by side, the middle one of another size, with floating results."""
+
+    def inner():
+        a, b, c = noisy(n - 1, x * 0.5), noisy(n // 2, x + 1), noisy(n - 2, x - 0.25)
+        return a - b * 0.125 + c
+
+    return jr.cond(n <= 0, lambda: x, inner)
+
+
+class TestWorkers:
+    """Large enough that threads start and steal."""
+
+    @pytest.mark.parametrize("workers", [1, 2, 4, 8])
+    def test_fib(self, workers):
+        assert int(fib.with_options(workers=workers)(25)) == 75025
+
+    @pytest.mark.parametrize("workers", [2, 3, 5])
+    def test_floating_results_are_equal_to_the_bit(self, workers):
+        alone = noisy.with_options(workers=1)(17, 0.3)
+        for _ in range(5):
+            assert noisy.with_options(workers=workers)(17, 0.3) == alone
+
+    @pytest.mark.parametrize("workers", [1, 2, 4])
+    def test_lanes(self, workers):
+        n = jnp.array([3, 20, 0, 19, 11, 1] * 50)
+        got = jax.vmap(fib.with_options(workers=workers))(n)
+        np.testing.assert_array_equal(got, [fibonacci(int(k)) for k in n])
+
+    def test_many_small_lanes(self):
+        n = jnp.arange(30_000) % 7
+        np.testing.assert_array_equal(
+            jax.jit(jax.vmap(fib))(n), [fibonacci(k % 7) for k in range(30_000)]
+        )
+
+    def test_no_lanes(self):
+        assert jax.vmap(fib)(jnp.zeros(0, int)).shape == (0,)
+
+    def test_wrong_numbers_are_refused(self):
+        with pytest.raises(jr.SignatureError, match=r"workers=-1 of fib: expected a number of"):
+            fib.with_options(workers=-1)
+
+
+def fibonacci(n: int) -> int:
+    a, b = 0, 1
+    for _ in range(n):
+        a, b = b, a + b
+    return a
+
+
+class TestTypes:
+    @pytest.mark.parametrize("dtype", ["int8", "int16", "uint8", "uint16", "uint32", "int32"])
+    def test_integers_wrap(self, dtype):
+        with np.errstate(over="ignore"):
+            want = [np.asarray(fibonacci(n)).astype(dtype) for n in range(20)]
+        got = [fib_of(dtype)(jnp.asarray(n, dtype)) for n in range(20)]
+        assert [x.dtype for x in got] == [dtype] * 20
+        np.testing.assert_array_equal(got, want)
+
+    @pytest.mark.parametrize("dtype", ["int64", "uint64", "float64"])
+    def test_wide_types(self, dtype):
+        with jax.enable_x64(True):
+            got = fib_of(dtype)(jnp.asarray(21, dtype))
+            assert got.dtype == dtype
+            assert got == 10946
+
+    def test_division_by_zero_and_shifts_as_xla(self):
+        @jr.rec_fn
+        def f(n, a, b):
+            def inner():
+                x, y = f(n - 1, b, a)
+                return x + jax.lax.div(a, b) ^ (a << b), y + jax.lax.rem(a, b) - (a >> b)
+
+            return jr.cond(n == 0, lambda: (a, b), inner)
+
+        values = jnp.array([0, 1, -1, 31, 32, 2**31 - 1, -(2**31), 7])
+        a, b = map(jnp.ravel, jnp.meshgrid(values, values))
+        got = jax.vmap(lambda x, y: f(1, x, y))(a, b)
+        with jr.executor("reference"):
+            want = jax.vmap(lambda x, y: f(1, x, y))(a, b)
+        assert is_native(f, 1, 1, 1)
+        np.testing.assert_array_equal(got, want)
+
+    def test_not_a_number_takes_the_branch_that_it_should(self):
+        @jr.rec_fn
+        def f(x, n):
+            return jr.cond(
+                ~(x < 2.0), lambda: jr.cond(x >= 2.0, lambda: 1, lambda: 2), lambda: f(x + 1, n)
+            )
+
+        assert [int(f(x, 0)) for x in (0.0, 5.0, math.nan)] == [1, 1, 2]
+
+    def test_other_functions_are_not_native(self):
+        @jr.rec_fn
+        def sine(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: jnp.sin(sine(x, n - 1)))
+
+        assert not is_native(sine, 1.0, 3)
+        assert float(sine(1.0, 2)) == pytest.approx(math.sin(math.sin(1.0)))
+
+
+@functools.cache
+def fib_of(dtype: str) -> Any:
+    @jr.rec_fn
+    def typed(n):
+        one = jnp.asarray(1, dtype)
+        return jr.cond(n <= one, lambda: n, lambda: typed(n - one) + typed(n - one - one))
+
+    return typed
+
+
+class TestLimits:
+    def test_a_million_calls_deep(self):
+        assert int(down(1_000_000)) == 1_000_000
+        assert int(jax.jit(down)(1_000_000)) == 1_000_000
+
+    def test_unbounded_recursion(self):
+        with pytest.raises(
+            jr.RecursionLimitError,
+            match=r"down nested more than 1048576 calls deep.*down -> down\[0\] -> .* more\).*n=-",
+        ):
+            down(-1)
+
+    def test_unbounded_recursion_under_jit(self):
+        with pytest.raises(JaxRuntimeError, match="RecursionLimitError: down nested more than"):
+            jax.block_until_ready(jax.jit(lambda n: down(n))(-1))
+
+    def test_errors_do_not_depend_on_workers(self):
+        @jr.rec_fn
+        def trap(values, n):
+            def inner():
+                return trap(values, n - 1) + trap(values, n - 2)
+
+            return jr.cond(n < 2, lambda: values[n + 1], inner)
+
+        def message(workers):
+            with pytest.raises(jr.JaxRecError, match=r"trap read values\[2\], .*2 elements") as e:
+                trap.with_options(workers=workers)(jnp.zeros(2, int), 22)
+            return str(e.value)
+
+        assert message(1) == message(2) == message(4)
+        assert "Call path: trap -> trap[0] -> trap[0] -> " in message(1)
+
+    def test_declared_bound(self):
+        bounded = fib.with_options(max_calls=1000)
+        assert int(bounded(13)) == 233
+        with pytest.raises(jr.CapacityError, match=r"fib made 21891 calls .* max_calls is 1000"):
+            bounded(20)
+
+    def test_first_call_is_quick(self):
+        text = (
+            "import time, jax, jaxrec as jr\n"
+            "@jr.rec_fn\n"
+            "def fib(n):\n"
+            "    return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))\n"
+            "jax.numpy.zeros(3) + 1\n"
+            "start = time.process_time()\n"
+            "assert int(fib(20)) == 6765\n"
+            "assert time.process_time() - start < 0.5\n"
+        )
+        subprocess.run([sys.executable, "-c", text], check=True, timeout=60)
+
+
+class TestTransformations:
+    def test_gradient_with_respect_to_a_floating_argument(self):
+        fun, _, (x, n) = program("horner")
+        python = PROGRAMS["horner"][0](PYTHON)
+        got = jax.grad(fun)(x, n)
+        assert got == pytest.approx(float(jax.grad(python)(x, n)), rel=1e-5)
+        value, again = jax.value_and_grad(fun)(x, n)
+        assert value == pytest.approx(float(fun(x, n)), rel=1e-6)
+        assert again == got
+
+    def test_outer_arrays_by_lane(self):
+        fun, _, (tree, root) = program("tree_statistics")
+        trees = jax.tree.map(lambda x: jnp.stack([x, x[::1] * 1]), tree)
+        trees = trees._replace(token=trees.token.at[1].add(1))
+        got = jax.vmap(fun, (0, None))(trees, root)
+        want = [fun(jax.tree.map(lambda x, k=k: x[k], trees), root) for k in range(2)]
+        assert_close(got, jax.tree.map(lambda *x: jnp.stack(x), *want), 0)
+
+    def test_two_axes(self):
+        fun, _, args = program("gcd")
+        a, b = jnp.arange(1, 5) * args[0], jnp.arange(3) * args[1]
+        got = jax.vmap(jax.vmap(fun, (None, 0)), (0, None))(a, b)
+        np.testing.assert_array_equal(got, np.gcd(a[:, None], b[None]))
+
+    def test_inside_other_code(self):
+        @jax.jit
+        def around(x):
+            return fib(x + 1) * 2 + down(x)
+
+        assert int(around(9)) == 2 * 55 + 9
+
+    def test_no_trace_and_no_compilation_after_the_first_call(self):
+        fun = fib.with_options()
+        fun(3)
+        before = fun.cache_info()
+        for n in range(5):
+            fun(n)
+        assert fun.cache_info() == before
+
+    def test_on_another_executor(self):
+        with jr.executor("reference"):
+            assert int(fib(8)) == 21
+
+
+class TestSharing:
+    """`memo=True` on the native machine."""
+
+    def test_fibonacci_is_linear(self):
+        @jr.rec_fn(memo=True)
+        def shared(n):
+            return jr.cond(n < 2, lambda: n, lambda: shared(n - 1) + shared(n - 2))
+
+        with jax.enable_x64(True):
+            assert is_native(shared, jnp.int64(90))
+            assert int(shared(jnp.int64(90))) == fibonacci(90)
+            assert int(jax.jit(shared)(jnp.int64(90))) == fibonacci(90)
+            lanes = jax.vmap(shared)(jnp.array([80, 3, 80, 70], jnp.int64))
+            assert lanes.tolist() == [fibonacci(n) for n in (80, 3, 80, 70)]
+            with pytest.raises(jr.CapacityError, match="shared made 91 calls"):
+                shared.with_options(max_calls=90)(jnp.int64(90))
+
+    def test_outer_arrays_by_lane_share_nothing(self):
+        @jr.rec_fn(memo=True)
+        def paths(children, i):
+            def inner():
+                return paths(children, children[i, 0]) + paths(children, children[i, 1])
+
+            return jr.cond(i >= 6, lambda: i, inner)
+
+        one = jnp.stack([jnp.arange(1, 7), jnp.arange(1, 7) + 1], 1)
+        both = jnp.stack([one, one.at[:, 1].add(1)])
+        got = jax.vmap(paths, (0, None))(both, 0)
+        assert got.tolist() == [int(paths(x, 0)) for x in both]
+
+    def test_a_call_of_itself(self):
+        @jr.rec_fn(memo=True)
+        def loop(n):
+            return jr.cond(n == 0, lambda: 0, lambda: loop(n % 3) + 1)
+
+        with pytest.raises(
+            jr.RecursionLimitError, match=r"loop calls itself with equal arguments .* loop\[0\]"
+        ):
+            loop(5)
+
+
+OPERATIONS = (
+    jnp.add,
+    jnp.subtract,
+    jnp.multiply,
+    jnp.maximum,
+    jnp.bitwise_xor,
+    lambda a, b: jnp.where(a < b, a, -b),
+    lambda a, b: a // (b % 5 + 1),
+    lambda a, b: jax.lax.shift_right_arithmetic(a, b & 7),
+)
+
+expressions = st.recursive(
+    st.sampled_from(["n", "x"]) | st.integers(-3, 3),
+    lambda inner: (
+        st.tuples(st.sampled_from(OPERATIONS), inner, inner)
+        | st.tuples(st.integers(1, 2), st.integers(0, 1), inner)
+        | st.tuples(inner, st.integers(-2, 4), inner, inner)
+    ),
+    max_leaves=6,
+)
+"""Operations, calls with a smaller n of which one result is taken, and choices."""
+
+
+def evaluate(expression: Any, cond: Any, f: Any, n: Any, x: Any) -> Any:
+    """A random expression of n, x and calls of f."""
+
+    def value(inner: Any) -> Any:
+        return evaluate(inner, cond, f, n, x)
+
+    match expression:
+        case "n" | "x":
+            return n if expression == "n" else x
+        case int():
+            return jnp.int32(expression)
+        case (int(step), int(which), inner):
+            return f(n - step, value(inner))[which]
+        case (operation, a, b):
+            return operation(value(a), value(b))
+        case (test, bound, a, b):
+            return cond(value(test) < bound, lambda: value(a), lambda: value(b))
+
+
+def random_function(lang: Any, first: Any, second: Any) -> Any:
+    @lang.rec_fn
+    def random(n, x):
+        def inner():
+            a = evaluate(first, lang.cond, random, n, x)
+            return a, evaluate(second, lang.cond, random, n, a ^ x)
+
+        return lang.cond(n <= 0, lambda: (x, n), inner)
+
+    return random
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(expressions, expressions)
+def test_random_programs(first, second):
+    native, python = (random_function(lang, first, second) for lang in (JAXREC, PYTHON))
+    assert is_native(native, 1, 2)
+    want = [python(jnp.int32(n), jnp.int32(5)) for n in range(4)]
+    got = jax.vmap(lambda n: native(n, 5))(jnp.arange(4))
+    np.testing.assert_array_equal(got, np.transpose(want))
