@@ -113,4 +113,12 @@ Status Stepper::write_operands(const std::vector<Array>& buffers) const {
   return {};
 }
 
+std::string Stepper::call_path(int64_t wave, int64_t row) const {
+  if (wave < 0 || wave >= static_cast<int64_t>(agenda_.waves.size()) || row < 0 ||
+      row >= agenda_.waves[wave].count)
+    return "";
+  const int32_t firing = agenda_.order[agenda_.waves[wave].first + row];
+  return format_path(Names(program_, names_), path_to(firings_[firing].frame));
+}
+
 }  // namespace jaxrec

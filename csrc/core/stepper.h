@@ -63,6 +63,13 @@ class Stepper {
   /// each [width]. Rows past the count are in range but mean nothing.
   Status write_operands(const std::vector<Array>& buffers) const;
 
+  /// Whether the next step reads what the waves up to this one write. If not, it may be made before
+  /// they have run, with tapes that lack their values.
+  bool reads_next() const { return !resumable_.empty(); }
+
+  /// The calls that led to a row of a wave, as text; an empty one for a row that is not there.
+  std::string call_path(int64_t wave, int64_t row) const;
+
   /// After the step that found no more waves: the schedule that was run. The stepper is of no use
   /// any more.
   Status finish(Schedule& out);

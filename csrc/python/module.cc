@@ -213,6 +213,10 @@ void bind_stepper(nb::module_& m) {
            "Goes on after the last wave, with a tape for each import; the next wave's row.")
       .def("operands", &step_operands_numpy, "buffers"_a,
            "Writes the wave's read rows, exports and lanes.")
+      .def_prop_ro("reads_next", &Stepper::reads_next,
+                   "Whether the next step reads what the waves up to this one write.")
+      .def("call_path", &Stepper::call_path, "wave"_a, "row"_a,
+           "The calls that led to a row of a wave, as text; empty if it is not there.")
       .def("finish", &finish_stepper, "The schedule that ran; the stepper is then of no use.");
 }
 

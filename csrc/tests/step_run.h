@@ -202,11 +202,15 @@ class StepRun {
     tapes = root_tapes(stepper->program(), job_.widths.back(), lanes);
   }
 
+  // The tapes as they are; as they were, where the step says that it reads nothing new.
   std::vector<Array> imported() {
+    if (seen_.empty() || stepper->reads_next()) seen_ = tapes;
     std::vector<Array> out;
     sizes_.assign(stepper->program().imports.size(), 0);
     for (size_t i = 0; i < sizes_.size(); ++i) {
-      Values32& tape = tapes[stepper->program().imports[i].value_class];
+      const int32_t c = stepper->program().imports[i].value_class;
+      Values32& tape = seen_[c];
+      tape.resize(tapes[c].size(), -1);
       sizes_[i] = static_cast<int64_t>(tape.size());
       out.push_back({tape.data(), DType::kI32, {&sizes_[i], 1}});
     }
@@ -254,6 +258,7 @@ class StepRun {
 
   Job& job_;
   std::vector<int64_t> sizes_;
+  std::vector<Values32> seen_;
 };
 
 }  // namespace jaxrec

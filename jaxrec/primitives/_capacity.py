@@ -10,19 +10,19 @@ import jax
 
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
+from jaxrec.executors.host._options import host_options
+from jaxrec.executors.host._stepped import step_forward
 from jaxrec.graph._ir import Value
-from jaxrec.lowering._step_host import step_on_host
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._params import (
     Params,
-    bound,
     ops_behind,
     outers_read,
     plan_inputs,
     run_invocation,
 )
 from jaxrec.primitives._primitives import run_compiled
-from jaxrec.schedule._layout import Layout, bucket, make_layout, table_types
+from jaxrec.schedule._layout import Layout, bucket, make_layout
 from jaxrec.schedule._limits import STEPPED_CALLS, Limits, limits_for
 from jaxrec.schedule._plan import plan_on_host
 from jaxrec.split._bound import most_calls
@@ -52,8 +52,7 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
     if fixed is not None:
         return params
     if params.program.is_stepped and all(map(_compat.is_concrete, operands)):
-        _, (calls,) = grow(params, operands, "count", _count_calls)
-        return dataclasses.replace(params, max_calls=bucket(int(calls)))
+        return dataclasses.replace(params, max_calls=bucket(_count_calls(params, operands)))
     if any(map(_compat.is_batched, operands)):
         return dataclasses.replace(params, max_calls=_calls_of_examples(params, operands))
     if derived is None:
@@ -115,13 +114,13 @@ def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
 def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = None) -> Any:
     """The core's schedule of an invocation whose operands are known; a stepped one has to run."""
     layout = layout or make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+    if params.program.is_stepped:
+        host = params.host or host_options(1, None, None, "batch")
+        on = dataclasses.replace(params, executor="host", host=host)
+        return step_forward(on, operands, widths=layout.widths)[1]
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, operands)
-    limits = limits_of(params)
-    if params.program.is_stepped:
-        at = bound(params, layout, table_types(params.program, layout), operands)
-        return step_on_host(at, inputs, limits, params.max_calls)
-    return plan_on_host(params.program, layout, inputs, limits, params.max_calls)
+    return plan_on_host(params.program, layout, inputs, limits_of(params), params.max_calls)
 
 
 def limits_of(params: Params) -> Limits:
@@ -161,8 +160,16 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     raise AssertionError("there is always a size to try")
 
 
-def _count_calls(*operands: Any, params: Params) -> list[Any]:
-    """How many calls an invocation makes, all functions together."""
+def _count_calls(params: Params, operands: Sequence[Any]) -> int:
+    """How many calls a stepped invocation makes, all functions together."""
+    if params.executor == "host":
+        # The report of `collect` is not asked for yet: its size is what is to be found out.
+        return step_forward(dataclasses.replace(params, collect=False), operands)[1].num_calls
+    _, (calls,) = grow(params, operands, "count", _run_counting)
+    return int(calls)
+
+
+def _run_counting(*operands: Any, params: Params) -> list[Any]:
     at, _, _ = run_invocation(params, params.layout(), operands)
     return [at.tables.info[1]]
 

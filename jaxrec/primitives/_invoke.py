@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError
-from jaxrec.executors._choice import Choice, current_executor
+from jaxrec.executors._choice import current_executor
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._params import Params
@@ -219,9 +219,6 @@ class Invocation:
         patterns += [None] * len(captured)
         roots = [self._root(leaves[k], axes[k], lanes) for k in (*program.control, *program.data)]
         chosen = current_executor()
-        if chosen.name == "host" and program.is_stepped:
-            # A schedule that is found by running comes from the compiled program.
-            chosen = Choice("graph")
         params = Params(
             program=program,
             lanes=lanes,

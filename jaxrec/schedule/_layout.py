@@ -23,8 +23,8 @@ _WIDEST, _NARROWEST = 128, 4
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
 
-_STEP_ROWS = 1024
-"""The most rows of such a step."""
+MOST_STEP_ROWS = 1024
+"""The most rows of a step of the contraction that makes the cotangents of outer values."""
 
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
@@ -73,7 +73,7 @@ class Layout:
         recursion with a base case and one recursive branch fires for about half the calls.
         """
         expected = max(self.max_calls // 2, 8)
-        steps = math.ceil(expected / _STEP_ROWS)
+        steps = math.ceil(expected / MOST_STEP_ROWS)
         return 8 * math.ceil(expected / steps / 8)
 
 

@@ -28,11 +28,18 @@ from jaxrec.executors.host._run import traced_run
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
-from jaxrec.primitives._capacity import decide_capacity, on_graph, plan_now
+from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._rules import rec
-from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._layout import (
+    Layout,
+    Tables,
+    bucket,
+    flat_tables,
+    table_types,
+    unflatten_tables,
+)
 from jaxrec.schedule._profile_text import format_profile
 from jaxrec.schedule._report import Schedule
 from jaxrec.split._program import Program
@@ -235,16 +242,17 @@ def measured_call(params: Params, operands: Sequence[Any]) -> tuple[int, float, 
 def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
     """Measures an invocation of executor "host", once with every launch waited for."""
     compiled, first, call = measured_call(params, operands)
-    host, report = traced_run(params, operands)
-    on = on_graph(params, operands)
-    launches = tuple(_launches(host, report))
+    host = traced_run(params, operands)
+    calls = bucket(host.plan.num_calls)
+    on = dataclasses.replace(params, executor="graph", host=None, max_calls=calls)
+    launches = tuple(_launches(host))
     ran = max((x.start + x.seconds for x in launches), default=0.0)
-    busy = [sum(x.seconds for x in launches if x.worker == k) for k in range(len(report.workers))]
+    workers = tuple(_workers(host, launches))
     return Profile(
         executor="host",
         schedule=Schedule(params.program, on.layout(), plan_now(on, operands, on.layout())),
         stages={
-            "scheduling (on the host, by itself)": _median(lambda: plan_call(params, operands)),
+            **_scheduling(params, operands, workers),
             "compilation (first call less a later one)": max(first - call, 0.0)
             if compiled
             else 0.0,
@@ -260,15 +268,28 @@ def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
         ),
         residual_bytes=_residual_bytes(on, operands),
         launches=launches,
-        workers=tuple(
-            WorkerTime(tasks, steals, busy[k], idle * 1e-9)
-            for k, (tasks, steals, idle) in enumerate(report.workers)
-        ),
+        workers=workers,
     )
 
 
-def _launches(host: HostCall, report: Any) -> Iterator[Launch]:
-    for label, (worker, start, end) in zip(host.tasks.labels, report.times, strict=True):
+def _scheduling(
+    params: Params, operands: Sequence[Any], workers: Sequence[WorkerTime]
+) -> dict[str, float]:
+    if params.program.is_stepped:
+        return {"scheduling (between launches)": workers[0].idle}
+    return {"scheduling (on the host, by itself)": _median(lambda: plan_call(params, operands))}
+
+
+def _workers(host: HostCall, launches: Sequence[Launch]) -> Iterator[WorkerTime]:
+    assert host.trace is not None
+    for k, (tasks, steals, idle) in enumerate(host.trace.workers):
+        busy = sum(x.seconds for x in launches if x.worker == k)
+        yield WorkerTime(tasks, steals, busy, idle * 1e-9)
+
+
+def _launches(host: HostCall) -> Iterator[Launch]:
+    assert host.trace is not None
+    for label, worker, start, end in host.trace.launches:
         device = str(host.device(label.domain) or host.options.devices[0])
         taken = (start * 1e-9, (end - start) * 1e-9)
         yield Launch(label.name, worker, label.domain, device, label.calls, label.width, *taken)

@@ -1,4 +1,6 @@
-"""Stepping: the scheduler of a stepped program, called wave by wave from inside the XLA program.
+"""Stepping: the scheduler of a stepped program, called wave by wave.
+
+From inside the XLA program:
 
     begin -> handle;  step(handle, tapes) -> wave;  operands(handle, wave) -> rows;  end -> tables
 
@@ -18,11 +20,12 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
-from jaxrec import _compat
+from jaxrec import _compat, _core
 from jaxrec._errors import UnsupportedError
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
-from jaxrec.schedule._plan import PlanInputs, request_attributes
+from jaxrec.schedule._limits import Limits
+from jaxrec.schedule._plan import PlanInputs, lane_numbers, request_attributes
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -102,6 +105,37 @@ def begin_stepping(program: Program, layout: Layout, inputs: PlanInputs) -> Step
         cell_capacity=np.asarray(layout.cell_rows, np.int64),
     )
     return Stepping(program, layout, handle)
+
+
+def start_stepper(
+    program: Program, layout: Layout, inputs: PlanInputs, limits: Limits, max_calls: int | None
+) -> Any:
+    """Starts the same scheduler on the host.
+
+    Args:
+        program: what to schedule.
+        layout: the number of roots and the widths of waves.
+        inputs: what the scheduler starts from.
+        limits: what is taken to be without end.
+        max_calls: the calls that there is room for; None: as many as are made.
+
+    Raises:
+        PlanError: as the scheduler reports it.
+    """
+    return _core.start_stepper(
+        program.words,
+        [np.asarray(x, order="C") for x in inputs.roots],
+        [np.asarray(x, order="C") for x in inputs.outers],
+        lane_numbers(inputs.patterns),
+        layout.lanes,
+        list(layout.widths),
+        list(layout.costs),
+        program.names,
+        -1 if max_calls is None else max_calls,
+        limits.calls,
+        layout.collect,
+        limits.depth,
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

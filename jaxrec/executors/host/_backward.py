@@ -131,6 +131,7 @@ class BackwardRun:
                 self._copy(wave, starts[0], cell, widths[width])
             elif self._backward.has_loop(call.program.cells[cell % cells]):
                 self._wave(number, wave, starts, cell, widths[width])
+            call.run_if_long()
 
     def _wave(self, number: int, wave: list[int], starts: list[int], cell: int, width: int) -> None:
         call, cells = self._call, len(self._call.program.cells)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrec.executors.host._failure import Failures
 from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import HostPlan, Rows
-from jaxrec.executors.host._tasks import Label, TaskList
+from jaxrec.executors.host._tasks import AHEAD, Label, TaskList
 from jaxrec.lowering._forward import Bound
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.split._program import CellSpec, Program
@@ -29,13 +29,17 @@ class HostCall:
         params: of the invocation.
         operands: outer values, then arguments of the roots.
         plan: its schedule.
-        tasks: the launches so far.
+        tasks: the launches that are to be made.
+        stepper: the scheduler that is finding out the plan, while it is not known.
+        trace: what is recorded of every launch; then each is waited for.
     """
 
     params: Params
     operands: Sequence[Any]
     plan: HostPlan
     tasks: TaskList
+    stepper: Any = None
+    trace: Trace | None = None
 
     def __post_init__(self) -> None:
         self._outers: dict[tuple[int, int], int] = {}
@@ -100,19 +104,70 @@ class HostCall:
             self._rows[key] = Rows(spec, by_lane, readers)
         return self._rows[key]
 
-    def finish(self, *, waits: bool = False) -> Any:
-        """Runs the tasks; if it `waits`, every launch is done before its worker goes on.
+    def run_if_long(self) -> None:
+        """Runs the tasks so far, as `run` does, if their list has become long."""
+        if self.tasks.is_long:
+            self.run()
+
+    def run(self) -> None:
+        """Runs the tasks so far.
 
         Raises:
             JaxRecError: a cell failed.
             FloatingPointError: one made what `jax_debug_nans` or `jax_debug_infs` looks for.
         """
-        failures = Failures(self.params, self.operands, self.tasks.labels)
-        ahead = {"ahead": 0} if waits else {}
+        labels = self.tasks.labels
+        failures = self.failures(labels)
         # More workers than chains of waves would have nothing to do.
         workers = min(self.options.workers, self.plan.domains)
-        report = self.tasks.run(workers, check=failures.check, **ahead)
+        ahead = AHEAD if self.trace is None else 0
+        report = self.tasks.run(workers, ahead, failures.check)
         error = report.take_error()
         if error is not None:
             raise failures.described(error, report.failed)
-        return report
+        if self.trace is not None:
+            self.trace.add(labels, report.times, report.workers)
+
+    def failures(self, labels: Sequence[Label]) -> Failures:
+        """Finds and describes the failures of launches."""
+        return Failures(self.program.name, labels, self._call_path)
+
+    def _call_path(self, wave: int, row: int) -> str:
+        """The call path of a row of a wave; schedules again, since paths are not kept."""
+        if self.stepper is not None:
+            return self.stepper.call_path(wave, row)
+        from jaxrec.executors.host._schedule import schedule_core
+
+        core = schedule_core(self.params, self.operands)
+        return core.call_path(core.wave_frame(wave, row))
+
+
+class Trace:
+    """Records launches.
+
+    Attributes:
+        launches: of each its label, who made it, and when it began and ended, in nanoseconds.
+        workers: of each worker its launches, how many of them it stole, and nanoseconds without
+            work.
+    """
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Label, int, int, int]] = []
+        self.workers: list[tuple[int, int, int]] = []
+        self._now = 0
+
+    def add(
+        self,
+        labels: Sequence[Label],
+        times: Sequence[tuple[int, int, int]],
+        workers: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """Adds a run that began when the last one ended."""
+        pairs = zip(labels, times, strict=True)
+        self.launches += [(x, w, self._now + a, self._now + b) for x, (w, a, b) in pairs]
+        self._now = max([self._now, *(self._now + end for *_, end in times)])
+        before = [*self.workers, *[(0, 0, 0)] * (len(workers) - len(self.workers))]
+        more = [*workers, *[(0, 0, 0)] * (len(before) - len(workers))]
+        self.workers = [
+            (a + x, b + y, c + z) for (a, b, c), (x, y, z) in zip(before, more, strict=True)
+        ]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxrec._errors import JaxRecError
 from jaxrec.executors.host._tasks import Label, checks_nans
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._params import Params
-
 
 _LONGEST = 1200
 """Characters of another error's text that are told."""
@@ -23,30 +19,35 @@ class _BadRow(Exception):
 
 
 class Failures:
-    """Finds and describes the failures of the tasks of an invocation."""
+    """Finds and describes the failures of launches.
 
-    def __init__(self, params: Params, operands: Sequence[Any], labels: Sequence[Label]) -> None:
-        self._params, self._operands, self._labels = params, operands, labels
+    Args:
+        name: of the function that is invoked.
+        labels: of the launches, by number.
+        path: the call path of a row of a wave.
+    """
+
+    def __init__(self, name: str, labels: Sequence[Label], path: Callable[[int, int], str]) -> None:
+        self._name, self._labels, self._path_of = name, labels, path
         self._looks = any(checks_nans())
 
-    def check(self, task: int, token: Any) -> None:
-        """Waits for a task; called on the thread that launched it."""
+    def check(self, number: int, token: Any) -> None:
+        """Waits for a launch; called on the thread that made it."""
         token.block_until_ready()
-        label = self._labels[task]
+        label = self._labels[number]
         if self._looks and label.wave >= 0 and token.ndim:
             found = np.flatnonzero(np.asarray(token))
             if len(found) and int(found[0]) < label.calls:
                 raise _BadRow(int(found[0]))
 
-    def described(self, error: BaseException, task: int) -> BaseException:
-        """The error to raise for one that a task raised."""
-        if task < 0 or isinstance(error, KeyboardInterrupt):
+    def described(self, error: BaseException, number: int) -> BaseException:
+        """The error to raise for one that a launch raised; below 0: one that is of no launch."""
+        if number < 0 or isinstance(error, KeyboardInterrupt):
             return error
         if "KeyboardInterrupt" in str(error):
             # It came while a callback of a cell ran, and XLA has made a text of it.
             return KeyboardInterrupt()
-        label, row = self._labels[task], 0
-        name = self._params.program.name
+        label, row, name = self._labels[number], 0, self._name
         if isinstance(error, _BadRow):
             row = error.args[0]
         path = self._path(label, row)
@@ -69,13 +70,7 @@ class Failures:
         return failure
 
     def _path(self, label: Label, row: int) -> str:
-        """The call path of a row of a wave; plans again, since paths are not kept."""
-        if label.wave < 0:
-            return ""
-        from jaxrec.executors.host._schedule import schedule_core
-
-        core = schedule_core(self._params, self._operands)
-        return core.call_path(core.wave_frame(label.wave, row))
+        return self._path_of(label.wave, row) if label.wave >= 0 else ""
 
 
 def _shortened(error: BaseException) -> str:

@@ -43,13 +43,13 @@ class Forward:
     """Makes the tasks of a forward pass."""
 
     def __init__(self, call: HostCall, backward: Backward | None, wrt: Any = None) -> None:
-        self._call, self._backward = call, backward
+        self.call, self._backward = call, backward
         self._key = (call.params.patterns, call.params.policy, wrt, backward is not None)
         self.tapes = [self._begin(domain) for domain in range(call.plan.domains)]
 
     def _begin(self, domain: int) -> Tapes:
         """Allocates the tapes of a domain; the first one gets the roots' arguments."""
-        call, program = self._call, self._call.program
+        call, program = self.call, self.call.program
         home = domain == 0
         kept = self._residual_counts()
         roots = call.operands[call.params.first_data :] if home and program.data_rows else ()
@@ -70,47 +70,72 @@ class Forward:
         return Tapes(values, [[next(slots) for _ in range(n)] for n in kept])
 
     def _residual_counts(self) -> list[int]:
-        cells = self._call.program.cells
+        cells = self.call.program.cells
         if self._backward is None:
             return [0] * len(cells)
         return [len(self._backward.residual_types(spec)) for spec in cells]
 
     def add_waves(self) -> None:
         """Adds a task for each wave of the schedule, and two for each copy."""
-        plan, cells = self._call.plan, len(self._call.program.cells)
-        widths = self._call.layout.widths
+        call, plan = self.call, self.call.plan
+        cells, widths = len(call.program.cells), call.layout.widths
         for number, wave in enumerate(plan.waves.tolist()):
             cell, width = divmod(wave[0], len(widths))
             if cell >= cells * plan.domains:
                 self._copy(number, wave, cell, widths[width])
             else:
                 self._wave(number, wave, cell, widths[width])
+            call.run_if_long()
 
     def _wave(self, number: int, wave: list[int], cell: int, width: int) -> None:
-        call, cells = self._call, len(self._call.program.cells)
+        call, cells = self.call, len(self.call.program.cells)
         domain, spec = cell // cells, call.program.cells[cell % cells]
-        tapes = self.tapes[domain]
-        written = sorted(set(spec.outputs))
-        read = sorted(set(spec.inputs) - set(written))
-        starts = wave[3 : 3 + len(spec.outputs)]
-        constant = words(
-            [wave[1], wave[2], *starts],
-            *call.rows(spec).pack(call.plan.tables, cell, wave[2], width),
-        )
+        rows = call.rows(spec).pack(call.plan.tables, cell, wave[2], width)
         call.tasks.add(
             Label(spec.cell.name, domain, number, wave[1], width),
-            ("wave", spec.cell.index, width, self._key),
-            self._kernel(spec, width, read, written),
-            constant,
-            [*call.outers(spec, domain), *(tapes.values[c] for c in read)],
-            [*(tapes.values[c] for c in written), *tapes.residuals[spec.cell.index]],
+            *self.wave(spec, width, domain, [wave[1], *wave[2 : 3 + len(spec.outputs)]], rows),
             device=call.device(domain),
         )
 
+    def wave(
+        self,
+        spec: CellSpec,
+        width: int,
+        domain: int,
+        blocks: Sequence[int],
+        rows: Sequence[Any],
+        shown: tuple[int, ...] = (),
+    ) -> tuple[Any, KernelFunction, Any, list[int], list[int]]:
+        """A wave, as `TaskList.add` takes it.
+
+        Args:
+            spec: the cell.
+            width: rows computed.
+            domain: whose tapes it works on.
+            blocks: how many calls it runs, its first cell row, and of each output its first row.
+            rows: what it reads, as `Rows.pack` gives it.
+            shown: outputs that are returned besides being written.
+        """
+        call, tapes = self.call, self.tapes[domain]
+        written = sorted(set(spec.outputs))
+        read = sorted(set(spec.inputs) - set(written))
+        return (
+            ("wave", spec.cell.index, width, self._key, shown),
+            self._kernel(spec, width, read, written, shown),
+            words(blocks, *rows),
+            [*call.outers(spec, domain), *(tapes.values[c] for c in read)],
+            [*(tapes.values[c] for c in written), *tapes.residuals[spec.cell.index]],
+        )
+
     def _kernel(
-        self, spec: CellSpec, width: int, read: Sequence[int], written: Sequence[int]
+        self,
+        spec: CellSpec,
+        width: int,
+        read: Sequence[int],
+        written: Sequence[int],
+        shown: Sequence[int],
     ) -> KernelFunction:
-        call = self._call
+        call = self.call
         rows = call.rows(spec)
         head = 2 + len(spec.outputs)
 
@@ -129,7 +154,8 @@ class Forward:
             pairs = zip(residuals, found[1], strict=True)
             residuals = [_wave.put(tape, made, constant[1]) for tape, made in pairs]
             token = bad_rows(found[0], width) if any(checks_nans()) else token_of(constant)
-            return [token, *(tapes[c] for c in written), *residuals]
+            outs = [*(tapes[c] for c in written), *residuals]
+            return [token, *outs, *(found[0][k] for k in shown)]
 
         return run
 
@@ -140,7 +166,7 @@ class Forward:
 
     def _copy(self, number: int, wave: list[int], cell: int, width: int) -> None:
         """Carries rows from one domain to another."""
-        call = self._call
+        call = self.call
         copy = call.plan.copies[cell - len(call.program.cells) * call.plan.domains]
         c, first = copy.tape_class, wave[2]
         rows = call.plan.tables.reads[cell][0][first : first + width]
@@ -159,7 +185,7 @@ class Forward:
 
     def settle(self) -> None:
         """Ends the residual tapes, once all waves are there."""
-        call = self._call
+        call = self.call
         for domain, tapes in enumerate(self.tapes):
             for spec in call.program.cells:
                 kept = tapes.residuals[spec.cell.index]
@@ -168,7 +194,7 @@ class Forward:
                     self._settle(domain, spec, kept, fired)
 
     def _settle(self, domain: int, spec: CellSpec, kept: list[int], fired: int) -> None:
-        call, index = self._call, spec.cell.index
+        call, index = self.call, spec.cell.index
 
         def run(constant: Any, *tapes: Any) -> list[Any]:
             bound = call.bound(counts(call, index, constant[0]), {})
@@ -183,7 +209,7 @@ class Forward:
         """Adds the task that reads the results; their slots."""
         from jaxrec.primitives._results import outcome
 
-        call, tables = self._call, self._call.plan.tables
+        call, tables = self.call, self.call.plan.tables
         known = {
             "info": tables.info,
             "result_reads": tables.result_reads,

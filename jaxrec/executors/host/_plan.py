@@ -114,7 +114,7 @@ def host_layout(
 
     def most(counts: Sequence[int], size: int) -> list[int]:
         apart = np.asarray(counts[: domains * size], np.int64).reshape(domains, size)
-        return [_roomy(int(n)) + pad for n in apart.max(axis=0, initial=0)]
+        return [roomy(int(n)) + pad for n in apart.max(axis=0, initial=0)]
 
     fired = most(core.cell_rows, cells)
     layout = dataclasses.replace(
@@ -131,7 +131,7 @@ def host_layout(
     return dataclasses.replace(layout, cell_rows=tuple(n + more for n in layout.cell_rows))
 
 
-def _roomy(rows: int) -> int:
+def roomy(rows: int) -> int:
     """The next power of two: kernels are compiled for each size of their tapes."""
     return max(_FEWEST_ROWS, 1 << (rows - 1).bit_length())
 
@@ -215,10 +215,10 @@ class Rows:
         readers = tuple(take(width + 1) for _ in self._spec.outputs) if self._readers else ()
         cells = len(program.cells)
         return blank(
-            reads=_only(cells, index, reads),
-            exports=_only(cells, index, exports),
+            reads=only(cells, index, reads),
+            exports=only(cells, index, exports),
             lane=tuple(lane if k == index else None for k in range(cells)),
-            readers=_only(cells, index, readers),
+            readers=only(cells, index, readers),
         )
 
 
@@ -228,7 +228,8 @@ def blank(**known: Any) -> Tables:
     return Tables(**{name: known.get(name, ()) for name in names})
 
 
-def _only(cells: int, index: int, items: tuple[Any, ...]) -> tuple[tuple[Any, ...], ...]:
+def only(cells: int, index: int, items: Any) -> tuple[Any, ...]:
+    """What tables have of every cell, there for one of them."""
     return tuple(items if k == index else () for k in range(cells))
 
 

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec.executors.host._backward import BackwardRun
-from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._call import HostCall, Trace
 from jaxrec.executors.host._forward import Forward, Tapes
 from jaxrec.executors.host._plan import HostPlan
 from jaxrec.executors.host._schedule import plan_call
+from jaxrec.executors.host._stepped import step_forward
 from jaxrec.executors.host._tasks import TaskList
 from jaxrec.transpose._backward import Backward
 
@@ -24,31 +25,40 @@ if TYPE_CHECKING:
 
 def run_host(params: Params, operands: Sequence[Any]) -> list[Any]:
     """Runs an invocation: its outcome."""
-    call = _call(params, operands, plan_call(params, operands))
-    forward = Forward(call, None)
-    forward.add_waves()
+    forward = _forward(params, operands)
     slots = forward.outcome()
-    call.finish()
-    return [call.tasks.values[slot] for slot in slots]
+    forward.call.run()
+    return [forward.call.tasks.values[slot] for slot in slots]
 
 
-def traced_run(params: Params, operands: Sequence[Any]) -> tuple[HostCall, Any]:
-    """Runs an invocation to measure it: what ran, and the core's report of when."""
-    call = _call(params, operands, plan_call(params, operands))
-    forward = Forward(call, None)
-    forward.add_waves()
+def traced_run(params: Params, operands: Sequence[Any]) -> HostCall:
+    """Runs an invocation to measure it: what ran, with a record of every launch."""
+    forward = _forward(params, operands, trace=Trace())
     forward.outcome()
-    return call, call.finish(waits=True)
+    forward.call.run()
+    return forward.call
+
+
+def _forward(
+    params: Params, operands: Sequence[Any], wrt: Wrt | None = None, trace: Trace | None = None
+) -> Forward:
+    """The forward pass: a stepped one has run, of a planned one the tasks are there."""
+    if params.program.is_stepped:
+        return step_forward(params, operands, wrt=wrt, trace=trace)[0]
+    call = _call(params, operands, plan_call(params, operands, readers=wrt is not None))
+    call.trace = trace
+    forward = Forward(call, None if wrt is None else differentiated(call, wrt), wrt)
+    forward.add_waves()
+    return forward
 
 
 def run_host_forward(params: Params, wrt: Wrt, operands: Sequence[Any]) -> list[Any]:
     """Runs an invocation: its outcome, then the residuals that `run_host_backward` takes."""
-    call = _call(params, operands, plan_call(params, operands, readers=True))
-    forward = Forward(call, _differentiated(call, wrt), wrt)
-    forward.add_waves()
+    forward = _forward(params, operands, wrt)
+    call = forward.call
     forward.settle()
     slots = forward.outcome()
-    call.finish()
+    call.run()
     for tapes in forward.tapes:
         slots += [*tapes.values, *(slot for kept in tapes.residuals for slot in kept)]
     values = [call.tasks.values[slot] for slot in slots]
@@ -80,7 +90,7 @@ def run_host_backward(
         return [jnp.stack(column) for column in zip(*rows, strict=True)]
     plan = HostPlan.from_bytes(residuals[0])
     call = _call(params, operands, plan)
-    backward = _differentiated(call, wrt)
+    backward = differentiated(call, wrt)
     values = (call.tasks.value(x) for x in residuals[1:])
     tapes = [
         Tapes(
@@ -91,7 +101,7 @@ def run_host_backward(
     ]
     run = BackwardRun(call, backward, wrt, tapes, cotangents)
     slots = run.add_all()
-    call.finish()
+    call.run()
     return [call.tasks.values[slot] for slot in slots]
 
 
@@ -108,7 +118,7 @@ def _tape_count(tapes: Tapes) -> int:
     return len(tapes.values) + sum(map(len, tapes.residuals))
 
 
-def _differentiated(call: HostCall, wrt: Wrt) -> Backward:
+def differentiated(call: HostCall, wrt: Wrt) -> Backward:
     """The differentiated cells, made once for their types and sizes."""
     from jaxrec.primitives._residuals import backward_cells
 

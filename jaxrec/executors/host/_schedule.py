@@ -20,6 +20,7 @@ from jaxrec import _core
 from jaxrec.executors.host._costs import COPY_SECONDS, Costs, cell_costs
 from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
+from jaxrec.executors.host._stepped import step_forward
 from jaxrec.schedule._layout import choose_widths, make_layout
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
 
 def schedule_core(params: Params, operands: Sequence[Any]) -> Any:
     """The core's schedule of an invocation: always the same for the same control values."""
+    if params.program.is_stepped:
+        return step_forward(params, operands)[1]
     return _divided(params, operands, False)[0]
 
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from jaxrec import _core
 
-_AHEAD = 8
+AHEAD = 8
 """Launches of a worker that may be under way: enough to keep XLA busy, few enough to steal from."""
+
+_MOST_TASKS = 1 << 12
 
 KernelFunction = Callable[..., Sequence[Any]]
 """`(constant, *slots) -> [token, *slots written]`, traced."""
@@ -104,6 +106,30 @@ class TaskList:
         self.labels.append(label)
         return new
 
+    def launch(
+        self,
+        key: Any,
+        fun: KernelFunction,
+        constant: Any,
+        reads: Sequence[int],
+        updates: Sequence[int],
+        device: Any = None,
+    ) -> list[Any]:
+        """Runs what would be a task at once: its token, and what it returns besides `updates`."""
+        slots = [*reads, *updates]
+        kernel = self._kernel(key, fun, constant, slots, len(reads), device)
+        given = [] if constant is None else [constant]
+        with _scope_factory()():
+            token, *made = kernel.run(*given, *(self.values[slot] for slot in slots))
+        for slot, value in zip(updates, made, strict=False):
+            self.values[slot] = value
+        return [token, *made[len(updates) :]]
+
+    def replace(self, slot: int, value: Any) -> None:
+        """Puts an array of another type into a slot, while there are no tasks."""
+        self._types[slot] = jax.ShapeDtypeStruct(value.shape, value.dtype)
+        self.values[slot] = value
+
     def move(self, label: Label, slot: int, device: Any) -> int:
         """Adds a transfer to a device; the slot of the value there."""
 
@@ -133,11 +159,18 @@ class TaskList:
             self._cache[full] = _compiled(fun, constant, types, reads, device)
         return self._cache[full]
 
-    def run(self, workers: int, *, ahead: int = _AHEAD, check: Any = None) -> Any:
-        """Runs all tasks; the core's report, which has the error if there was one."""
-        return _core.run_tasks(
-            self._tasks, self.values, workers, ahead, check or _wait, _scope_factory()
-        )
+    @property
+    def is_long(self) -> bool:
+        """Whether the tasks should run before more are added: a list takes memory."""
+        return len(self._tasks) >= _MOST_TASKS
+
+    def run(self, workers: int, ahead: int, check: Any) -> Any:
+        """Runs all tasks; the core's report, which has the error if there was one.
+
+        The list is empty afterwards.
+        """
+        tasks, self._tasks, self.labels = self._tasks, [], []
+        return _core.run_tasks(tasks, self.values, workers, ahead, check, _scope_factory())
 
 
 def _compiled(
@@ -157,11 +190,6 @@ def _compiled(
 def checks_nans() -> tuple[bool, ...]:
     """Which of the checks for NaN and infinity are on."""
     return tuple(bool(jax.config.values[n]) for n in ("jax_debug_nans", "jax_debug_infs"))
-
-
-def _wait(task: int, token: Any) -> None:
-    del task
-    token.block_until_ready()
 
 
 def _scope_factory() -> Callable[[], Any]:

@@ -1,0 +1,305 @@
+"""The forward pass of a stepped program: each wave is launched when the scheduler has chosen it.
+
+The scheduler goes on without waiting while what it needs is known. Where a frame waits for a value
+that a wave makes, the launches under way are waited for, and the values that control may read,
+which a wave's kernel returns beside its tapes, are handed over. Tapes grow as calls are made. What
+is left at the end is a plan like any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrec import _core
+from jaxrec._errors import UnsupportedError, from_message
+from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._forward import Forward
+from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, only, roomy
+from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of
+from jaxrec.lowering import _wave
+from jaxrec.lowering._cell import pack
+from jaxrec.schedule._layout import MOST_STEP_ROWS, Layout, choose_widths, make_layout
+from jaxrec.schedule._step import start_stepper
+
+if TYPE_CHECKING:
+    from jaxrec.executors.host._call import Trace
+    from jaxrec.primitives._params import Params
+    from jaxrec.primitives._primitives import Wrt
+    from jaxrec.transpose._backward import Backward
+
+_EXPECTED_CALLS = 1 << 12
+"""How many calls the widths of waves are chosen for, since it is not known how many there are."""
+
+_FIRST_ROWS, _FIRST_BYTES = 1 << 12, 1 << 22
+"""What a tape has room for at first."""
+
+_GROWTH = 4
+"""By how much the room of a tape grows: kernels are compiled for each size."""
+
+
+def step_forward(
+    params: Params,
+    operands: Sequence[Any],
+    *,
+    widths: tuple[int, ...] | None = None,
+    wrt: Wrt | None = None,
+    trace: Trace | None = None,
+) -> tuple[Forward, Any]:
+    """Runs all waves of a stepped invocation.
+
+    Args:
+        params: of the invocation.
+        operands: known values.
+        widths: of waves; None: those that suit the executor's policy.
+        wrt: which operands are differentiated; None: none, and no residuals are kept.
+        trace: what records the launches.
+
+    Returns:
+        The forward pass, of which the plan is now known, and the core's schedule.
+
+    Raises:
+        JaxRecError: as the scheduler reports it, in its own class, or a cell failed.
+    """
+    _check_placement(params)
+    layout = _first_layout(params, widths or stepped_widths(params, wrt), wrt is not None)
+    plan = HostPlan(layout, 1, (), (), np.zeros((0, 3), np.int32), blank(), 0)
+    call = HostCall(params, operands, plan, TaskList(params.program.cache), trace=trace)
+    forward = Forward(call, None if wrt is None else _with_residuals(call, wrt), wrt)
+    call.run()
+    return forward, _Run(forward).run()
+
+
+def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
+    """The widths of waves of a stepped invocation."""
+    assert params.host is not None
+    if params.host.policy == "alone":
+        # A cell of one row has no row axis to find, which its backward pass is cut along.
+        return (1,) if wrt is None else (2,)
+    return choose_widths(params.lanes, _EXPECTED_CALLS)
+
+
+def _check_placement(params: Params) -> None:
+    options = params.host
+    assert options is not None
+    for spec in params.program.cells:
+        if options.device_of(spec.cell.name):
+            raise UnsupportedError(
+                f"{params.program.name} cannot be placed on several devices, since its control "
+                f"depends on computed values, and place= puts cell {spec.cell.name!r} on "
+                f"{options.devices[options.device_of(spec.cell.name)]}. Put all of its cells on "
+                f"{options.devices[0]}."
+            )
+
+
+def _first_layout(params: Params, widths: tuple[int, ...], readers: bool) -> Layout:
+    program = params.program
+    calls = params.max_calls if params.collect and params.max_calls else 1
+    sized = make_layout(
+        program, params.lanes, calls, collect=params.collect, readers=readers, widths=widths
+    )
+    roots = [params.lanes * program.data_classes.count(c) for c in range(len(program.classes))]
+    rows = [
+        max(_first_rows([aval]), roomy(n)) + 2 * sized.pad
+        for aval, n in zip(program.classes, roots, strict=True)
+    ]
+    return dataclasses.replace(sized, value_rows=tuple(rows), cell_rows=(0,) * len(program.cells))
+
+
+def _with_residuals(call: HostCall, wrt: Wrt) -> Backward:
+    """The differentiated cells; makes room for their residuals and the last step behind them."""
+    from jaxrec.executors.host._run import differentiated
+
+    cells = call.program.cells
+    types = [differentiated(call, wrt).residual_types(spec) for spec in cells]
+    more = 2 * call.layout.pad + MOST_STEP_ROWS
+    rows = tuple(_first_rows(mine) + more if mine else 0 for mine in types)
+    layout = dataclasses.replace(call.layout, cell_rows=rows)
+    call.plan = dataclasses.replace(call.plan, layout=layout)
+    return differentiated(call, wrt)
+
+
+def _first_rows(types: Sequence[Any]) -> int:
+    largest = max(int(np.prod(t.shape, dtype=np.int64)) * t.dtype.itemsize for t in types)
+    return min(_FIRST_ROWS, roomy(_FIRST_BYTES // max(largest, 1)))
+
+
+class _Launched(NamedTuple):
+    """A wave under way: what it is, its token, and the values that control may read."""
+
+    label: Label
+    token: Any
+    starts: tuple[int, ...]
+    classes: tuple[int, ...]
+    values: list[Any]
+
+
+class _Run:
+    """The waves of a stepped invocation, one after the other."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward, self._call = forward, forward.call
+        call = self._call
+        self._device = call.device(0)
+        # As many rows as a tape has, so that every row that the scheduler knows is there.
+        self._imports = {
+            c: np.zeros(call.layout.value_rows[c], call.program.classes[c].dtype)
+            for c in call.program.imports
+        }
+        self._under_way: list[_Launched] = []
+        self._waves = 0
+        self._last = time.perf_counter_ns()  # when a launch ended that is recorded
+        self._put_roots()
+
+    def _put_roots(self) -> None:
+        call, at = self._call, dict.fromkeys(self._imports, self._call.layout.pad)
+        roots = call.operands[call.params.first_data :]
+        for c, parts in call.program.data_rows:
+            if c in at:
+                rows = np.asarray(pack([roots[k] for k in parts], batch=1))
+                self._imports[c][at[c] : at[c] + len(rows)] = rows
+                at[c] += len(rows)
+
+    def run(self) -> Any:
+        """Runs all waves; the core's schedule, whose plan the call has now."""
+        call = self._call
+        try:
+            call.stepper = stepper = _begin(call)
+            while True:
+                wave = stepper.step([self._imports[c] for c in call.program.imports]).tolist()
+                if wave[0] < 0:
+                    break
+                self._launch(wave)
+                if stepper.reads_next or call.trace is not None:
+                    self._wait_for(0)
+                else:
+                    self._wait_for(AHEAD)
+            self._wait_for(0)
+            core = stepper.finish()
+        except _core.PlanError as error:
+            raise from_message(error.args[1]) from None
+        finally:
+            call.stepper = None
+        self._settle_plan(core)
+        return core
+
+    def _launch(self, wave: list[int]) -> None:
+        call = self._call
+        cell, number = divmod(wave[0], len(call.layout.widths))
+        spec, width = call.program.cells[cell], call.layout.widths[number]
+        starts = wave[3 : 3 + len(spec.outputs)]
+        self._make_room(cell, wave[2] + width, zip(spec.outputs, starts, strict=True), width)
+        label = Label(spec.cell.name, 0, self._waves, wave[1], width)
+        shown = tuple(k for k, c in enumerate(spec.outputs) if c in self._imports)
+        task = self._forward.wave(
+            spec, width, 0, [wave[1], wave[2], *starts], self._rows(spec, width), shown
+        )
+        begun = time.perf_counter_ns()
+        try:
+            token, *values = call.tasks.launch(*task, device=self._device)
+        except Exception as error:
+            raise call.failures([label]).described(error, 0) from None
+        for value in values:
+            value.copy_to_host_async()
+        classes = tuple(spec.outputs[k] for k in shown)
+        self._under_way.append(
+            _Launched(label, token, tuple(starts[k] for k in shown), classes, values)
+        )
+        self._waves += 1
+        if call.trace is not None:
+            self._wait_for(0)
+            now = time.perf_counter_ns()
+            idle = begun - self._last
+            call.trace.add([label], [(0, idle, now - self._last)], [(1, 0, idle)])
+            self._last = now
+
+    def _rows(self, spec: Any, width: int) -> list[Any]:
+        """What the wave that was chosen last reads."""
+        call = self._call
+        reads = tuple(np.zeros(width, np.int32) for _ in spec.inputs)
+        exports = tuple(np.zeros(width, v.aval.dtype) for v in spec.cell.exports)
+        lanes = np.zeros(width, np.int32)
+        call.stepper.operands([*reads, *exports, lanes])
+        cells, index = len(call.program.cells), spec.cell.index
+        tables = blank(
+            reads=only(cells, index, reads),
+            exports=only(cells, index, exports),
+            lane=only(cells, index, lanes),
+        )
+        return call.rows(spec).pack(tables, index, 0, width)
+
+    def _wait_for(self, most: int) -> None:
+        """Waits until no more than `most` waves are under way; takes the values they made."""
+        while len(self._under_way) > most:
+            done = self._under_way.pop(0)
+            failures = self._call.failures([done.label])
+            try:
+                failures.check(0, done.token)
+                made = [np.asarray(value) for value in done.values]
+            except Exception as error:
+                raise failures.described(error, 0) from None
+            for c, start, values in zip(done.classes, done.starts, made, strict=True):
+                self._imports[c][start : start + len(values)] = values
+
+    def _make_room(self, cell: int, cell_end: int, blocks: Any, width: int) -> None:
+        """Lets the tapes grow that a wave would go past the end of."""
+        tapes = self._forward.tapes[0]
+        residuals = tapes.residuals[cell]
+        for c, start in blocks:
+            self._grow([tapes.values[c]], start + width)
+            if c in self._imports:
+                rows = len(self._call.tasks.values[tapes.values[c]])
+                self._imports[c].resize(rows, refcheck=False)
+        self._grow(residuals, cell_end + MOST_STEP_ROWS)
+
+    def _grow(self, slots: Sequence[int], end: int) -> None:
+        call = self._call
+        for slot in slots:
+            old = call.tasks.values[slot]
+            rows = len(old)
+            while rows < end:
+                rows *= _GROWTH
+            if rows > len(old):
+                key = ("grow", len(old), rows)
+                _, new = call.tasks.launch(
+                    key, _grown(rows), np.zeros(1, np.int32), [slot], [], self._device
+                )
+                call.tasks.replace(slot, new)
+
+    def _settle_plan(self, core: Any) -> None:
+        """Gives the call the plan of what ran, with tapes of the sizes that they have."""
+        call = self._call
+        tapes, values = self._forward.tapes[0], call.tasks.values
+        layout = host_layout(call.program, call.layout, core)
+        kept = zip(tapes.residuals, layout.cell_rows, strict=True)
+        layout = dataclasses.replace(
+            layout,
+            value_rows=tuple(len(values[slot]) for slot in tapes.values),
+            cell_rows=tuple(len(values[mine[0]]) if mine else rows for mine, rows in kept),
+        )
+        call.plan = host_plan(call.program, core, layout)
+
+
+def _begin(call: HostCall) -> Any:
+    from jaxrec.primitives._capacity import limits_of
+    from jaxrec.primitives._params import plan_inputs
+
+    params = call.params
+    with jax.ensure_compile_time_eval():
+        inputs = plan_inputs(params, call.operands)
+    bound = params.max_calls if params.max_calls is not None else params.declared
+    return start_stepper(params.program, call.layout, inputs, limits_of(params), bound)
+
+
+def _grown(rows: int) -> Any:
+    def run(constant: Any, tape: Any) -> list[Any]:
+        aval = jax.ShapeDtypeStruct(tape.shape[1:], tape.dtype)
+        (new,) = _wave.empty_tapes([rows], [aval])
+        return [token_of(constant), _wave.put(new, tape, 0)]
+
+    return run
