@@ -14,6 +14,11 @@ Status row_error(int64_t row, int64_t rows) {
 
 bool contains(int64_t index, int64_t size) { return 0 <= index && index < size; }
 
+template <class T>
+void add(const T* a, const T* b, int64_t size, T* out) {
+  for (int64_t e = 0; e < size; ++e) out[e] = a[e] + b[e];
+}
+
 }  // namespace
 
 Status gather_rows(const char* tape, int64_t tape_rows, int64_t row_bytes, Span<const int32_t> rows,
@@ -37,13 +42,15 @@ Status sum_rows(const T* tape, int64_t tape_rows, int64_t row_size, Span<const i
       std::fill_n(out, row_size, T{});
       continue;
     }
-    for (int64_t k = begin; k < end; ++k) {
+    for (int64_t k = begin; k < end; ++k)
       if (!contains(readers[k], tape_rows)) return row_error(readers[k], tape_rows);
-      const T* row = tape + readers[k] * row_size;
-      if (k == begin) std::copy_n(row, row_size, out);
-      else
-        for (int64_t e = 0; e < row_size; ++e) out[e] += row[e];
+    const auto row = [&](int64_t k) { return tape + readers[k] * row_size; };
+    if (end - begin == 1) {
+      std::copy_n(row(begin), row_size, out);
+      continue;
     }
+    add(row(begin), row(begin + 1), row_size, out);
+    for (int64_t k = begin + 2; k < end; ++k) add(out, row(k), row_size, out);
   }
   return {};
 }

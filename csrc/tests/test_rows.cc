@@ -35,7 +35,10 @@ void test_sum() {
   std::vector<float> out;
   CHECK(summed({0, 2, 1}, {0, 2, 2, 3}, out).ok());
   CHECK(out == std::vector<float>({20, 22, 0, 0, 10, 11}));
+  CHECK(summed({0, 1, 2, 2}, {0, 4}, out).ok());
+  CHECK(out == std::vector<float>({50, 54}));
   CHECK(!summed({7}, {0, 1}, out).ok());
+  CHECK(!summed({0, 1, 3}, {0, 3}, out).ok());
 }
 
 void test_pointers_that_nothing_wrote_are_harmless() {
