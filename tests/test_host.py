@@ -190,6 +190,24 @@ class TestBounds:
         assert f.cache_info() == first and first.compilations > 1
 
 
+@jr.rec_fn
+def damped(x, n):
+    return jr.cond(n == 0, lambda: x, lambda: 0.999 * damped(x, n - 1))
+
+
+class TestLength:
+    def test_tapes_hold_what_is_alive(self):
+        with jr.executor("host"):
+            profile = damped.profile(jnp.ones(8), 600)
+        # Two values a call would be 38,400 bytes.
+        assert profile.value_bytes < 6_000
+
+    def test_lists_of_tasks_are_run_in_parts(self):
+        with jr.executor("host"):
+            value, gradient = jax.value_and_grad(damped)(jnp.float32(2), 2500)
+        assert_close((value, gradient), (2 * 0.999**2500, 0.999**2500), 1e-3)
+
+
 class TestOptions:
     @pytest.mark.parametrize(
         ("name", "options", "message"),

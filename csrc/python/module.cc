@@ -15,6 +15,7 @@
 #include "core/native_run.h"
 #include "core/opcode.h"
 #include "core/plan.h"
+#include "core/reuse.h"
 #include "core/stepper.h"
 #include "ffi/handlers.h"
 #include "python/arrays.h"
@@ -119,6 +120,12 @@ void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
   raise_if_failed(std::move(status));
 }
 
+void reuse_rows_python(Schedule& schedule, const std::vector<int64_t>& widths) {
+  nb::gil_scoped_release release;
+  if (Status status = reuse_rows(widths, schedule); !status.ok())
+    throw nb::value_error(status.text.c_str());
+}
+
 auto waves(const Schedule& schedule) {
   const Layout& layout = schedule.layout;
   const size_t columns = 3 + layout.max_out + layout.max_in;
@@ -202,7 +209,9 @@ void bind_schedule(nb::module_& m) {
       .def("wave_frame", &wave_frame, "wave"_a, "row"_a, "The frame of a row of a wave.")
       .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
       .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(),
-           "readers"_a = true, "Writes the schedule into the buffers of a compiled program.");
+           "readers"_a = true, "Writes the schedule into the buffers of a compiled program.")
+      .def("reuse_rows", &reuse_rows_python, "widths"_a,
+           "Hands value rows out again once all that reads them has run.");
 }
 
 void bind_stepper(nb::module_& m) {

@@ -174,4 +174,24 @@ class RandomProgram {
   int64_t most_ = 0;
 };
 
+/// A tree for each root, by the children of its nodes.
+inline Job random_forest(uint32_t seed, int num_roots, int num_nodes) {
+  std::mt19937 random(seed);
+  Job job;
+  job.words = tree_program().encode();
+  job.outers.resize(2);
+  // Node i joins two earlier nodes that have no parent yet, or is a leaf.
+  std::vector<int32_t> free;
+  for (int32_t i = 0; i < num_nodes; ++i) {
+    const bool leaf = static_cast<int>(free.size()) < num_roots + 1 || random() % 2 == 0;
+    for (auto& side : job.outers) {
+      side.push_back(leaf ? -1 : free[random() % free.size()]);
+      if (!leaf) free.erase(std::find(free.begin(), free.end(), side.back()));
+    }
+    free.push_back(i);
+  }
+  for (int i = 0; i < num_roots; ++i) job.roots.push_back(free[i]);
+  return job;
+}
+
 }  // namespace jaxrec

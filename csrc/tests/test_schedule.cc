@@ -1,7 +1,6 @@
 // Properties of whole schedules: they are the same for any number of workers, and they are right.
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -128,25 +127,6 @@ void random_programs() {
     Job job = RandomProgram(seed).job();
     check_any_workers(job);
   }
-}
-
-Job random_forest(uint32_t seed, int num_roots, int num_nodes) {
-  std::mt19937 random(seed);
-  Job job;
-  job.words = tree_program().encode();
-  job.outers.resize(2);
-  // Node i joins two earlier nodes that have no parent yet, or is a leaf.
-  std::vector<int32_t> free;
-  for (int32_t i = 0; i < num_nodes; ++i) {
-    const bool leaf = static_cast<int>(free.size()) < num_roots + 1 || random() % 2 == 0;
-    for (auto& side : job.outers) {
-      side.push_back(leaf ? -1 : free[random() % free.size()]);
-      if (!leaf) free.erase(std::find(free.begin(), free.end(), side.back()));
-    }
-    free.push_back(i);
-  }
-  for (int i = 0; i < num_roots; ++i) job.roots.push_back(free[i]);
-  return job;
 }
 
 // fib(n): n < 2 ? leaf(n) : compose(fib(n - 1), fib(n - 2)), each n once.

@@ -124,7 +124,8 @@ class BackwardRun:
     def _add_waves(self) -> None:
         call, plan = self._call, self._call.plan
         cells, widths = len(call.program.cells), call.layout.widths
-        for number, wave in reversed(list(enumerate(plan.waves.tolist()))):
+        for number in reversed(range(len(plan.waves))):
+            wave = plan.waves[number].tolist()
             cell, width = divmod(wave[0], len(widths))
             starts = wave[3 + plan.max_outputs :]
             if cell >= cells * plan.domains:

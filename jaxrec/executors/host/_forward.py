@@ -79,7 +79,8 @@ class Forward:
         """Adds a task for each wave of the schedule, and two for each copy."""
         call, plan = self.call, self.call.plan
         cells, widths = len(call.program.cells), call.layout.widths
-        for number, wave in enumerate(plan.waves.tolist()):
+        for number, row in enumerate(plan.waves):
+            wave = row.tolist()
             cell, width = divmod(wave[0], len(widths))
             if cell >= cells * plan.domains:
                 self._copy(number, wave, cell, widths[width])

@@ -39,6 +39,8 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
     core, sized, division = _divided(params, operands, readers)
     domains = 1 if division is None else division.domains
     copies = [] if division is None else [Copy(*copy) for copy in division.copies]
+    if not readers:
+        core.reuse_rows(sized.widths)
     layout = host_layout(params.program, sized, core, domains, copies)
     return host_plan(params.program, core, layout, domains, copies)
 
