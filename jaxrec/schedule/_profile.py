@@ -29,7 +29,7 @@ from jaxrec.executors.host._schedule import plan_call
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
 from jaxrec.primitives._capacity import decide_capacity, plan_now
-from jaxrec.primitives._params import Params, bound
+from jaxrec.primitives._params import Params, bound, plan_inputs
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._rules import rec
 from jaxrec.schedule._layout import (
@@ -40,6 +40,7 @@ from jaxrec.schedule._layout import (
     table_types,
     unflatten_tables,
 )
+from jaxrec.schedule._plan import plan_in_program
 from jaxrec.schedule._profile_text import format_profile
 from jaxrec.schedule._report import Schedule
 from jaxrec.split._program import Program
@@ -214,7 +215,7 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
     at, tapes = bound(params, layout, tables, operands), run(*operands)
     has_tapes = params.executor != "reference"
     stages = {
-        "scheduling (on the host, by itself)": _median(lambda: plan_now(params, operands, layout)),
+        **_planning(params, layout, operands),
         "compilation (first call less a later one)": max(first - call, 0.0) if compiled else 0.0,
         f"whole call (median of {_REPEATS})": call,
     }
@@ -229,6 +230,16 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
         value_bytes=sum(map(_nbytes, tapes)) if has_tapes else 0,
         residual_bytes=_residual_bytes(params, operands) if has_tapes else 0,
     )
+
+
+def _planning(params: Params, layout: Layout, operands: Sequence[Any]) -> dict[str, float]:
+    """The time of the scheduler; that of a stepped program works between the waves."""
+    if params.program.is_stepped:
+        return {}
+    plan = jax.jit(
+        lambda *given: plan_in_program(params.program, layout, plan_inputs(params, given))
+    )
+    return {"scheduling (as in the program, by itself)": _median(lambda: plan(*operands))}
 
 
 def measured_call(params: Params, operands: Sequence[Any]) -> tuple[int, float, float]:
