@@ -3,9 +3,9 @@
 `python -m benchmarks.scheduler --model treelstm --trees 1 25 256`
 
 For jaxrec the trees of a batch are joined into one, whose recursion is scheduled as in the jitted
-step that trains it; the time is that of `profile`. Beside it stand the host-side orderings of the hand-batched programs,
-which know the model and need not look at its control flow. jaxrec schedules within its step, the
-others before theirs: `share` is of the step that contains the scheduling.
+step that trains it; the time is that of `profile`. Beside it stand the host-side orderings of the
+hand-batched programs, which know the model and need not look at its control flow. jaxrec schedules
+within its step, the others before theirs: `share` is of the step that contains the scheduling.
 """
 
 import argparse
