@@ -99,17 +99,8 @@ class ChildSumTreeLSTM(TreeClassifier):
         (4, 10)
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        num_classes: int,
-        *,
-        rngs: nnx.Rngs,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the composition."""
         self.word = nnx.Linear(embed_dim, 4 * hidden_dim, rngs=rngs)
         self.children = nnx.Linear(hidden_dim, 3 * hidden_dim, use_bias=False, rngs=rngs)
         self.forget = nnx.Linear(hidden_dim, hidden_dim, use_bias=False, rngs=rngs)

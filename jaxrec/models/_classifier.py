@@ -75,7 +75,8 @@ def array_of(param: nnx.Param[jax.Array] | None) -> jax.Array:
 class TreeClassifier(nnx.Module):
     """A recursive model with a softmax classifier on every node of a forest.
 
-    Subclasses hold the composition and say, in `states`, how a forest becomes hidden states.
+    Subclasses make the parameters of the composition, in `make_cells`, and say, in `states`, how a
+    forest becomes hidden states.
     Dropout acts on the input of the classifier alone (Tai et al. 2015, section 5), with one mask
     entry for each node and feature, whatever order the nodes are computed in.
 
@@ -108,6 +109,11 @@ class TreeClassifier(nnx.Module):
         self.classifier = nnx.Linear(hidden_dim, num_classes, rngs=rngs)
         # Without dropout there is no stream of keys, so parameters are the model's whole state.
         self.dropout = nnx.Dropout(dropout, rngs=rngs if dropout else None)
+        self.make_cells(embed_dim, hidden_dim, rngs)
+
+    @abc.abstractmethod
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the composition; called once, by the constructor."""
 
     @abc.abstractmethod
     def states(self, forest: Any) -> NodeStates:

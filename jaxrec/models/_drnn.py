@@ -12,7 +12,7 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import OrderedForest
-from jaxrec.models._classifier import EMBEDDING_RANGE, array_of, check_sizes, symmetric_uniform
+from jaxrec.models._classifier import array_of
 from jaxrec.models._drnn_recursion import (
     ADD_CHILD,
     ADD_SIBLING,
@@ -24,6 +24,7 @@ from jaxrec.models._drnn_recursion import (
     topology_scores,
     word_scores,
 )
+from jaxrec.models._generator import TreeGenerator, links
 
 
 class ProducedTrees(NamedTuple):
@@ -45,22 +46,12 @@ class ProducedTrees(NamedTuple):
         """The trees as arrays of indices (NumPy; not for use inside ``jit``)."""
         valid = np.asarray(self.valid)
         word, add = np.asarray(self.word)[valid], np.asarray(self.add)[valid]
-        links = {bit: np.full(len(word), -1, np.int32) for bit in (ADD_CHILD, ADD_SIBLING)}
-        roots: list[int] = []
-        awaited: list[tuple[int, int]] = []
-        for node, bits in enumerate(add.tolist()):
-            if awaited:
-                bit, before = awaited.pop()
-                links[bit][before] = node
-            else:
-                roots.append(node)
-            # The call of a node makes that of its first child, then that of its next sibling.
-            awaited += [(bit, node) for bit in (ADD_SIBLING, ADD_CHILD) if bits & bit]
+        found, roots = links(add.tolist(), (ADD_CHILD, ADD_SIBLING))
         label = np.full(len(word), -1, np.int32)
-        return OrderedForest(label, word, *links.values(), roots=np.array(roots, np.int32))
+        return OrderedForest(label, word, *found.values(), roots=roots)
 
 
-class DRNN(nnx.Module):
+class DRNN(TreeGenerator):
     """Generates ordered trees of any arity from vectors.
 
     Alvarez-Melis & Jaakkola 2017: a node has a state from its parent (ancestral) and one from the
@@ -88,33 +79,16 @@ class DRNN(nnx.Module):
         1
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        condition_dim: int,
-        *,
-        rngs: nnx.Rngs,
-    ) -> None:
-        check_sizes(
-            vocab_size=vocab_size,
-            embed_dim=embed_dim,
-            hidden_dim=hidden_dim,
-            condition_dim=condition_dim,
-        )
-        self.vocab_size = vocab_size
-        initializer = symmetric_uniform(EMBEDDING_RANGE * 10)
-        self.embed = nnx.Embed(vocab_size + 1, embed_dim, embedding_init=initializer, rngs=rngs)
-        self.first = nnx.Linear(condition_dim, hidden_dim, rngs=rngs)
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the recursion."""
         gates = 3 * hidden_dim
         self.inputs = nnx.List([nnx.Linear(embed_dim, gates, rngs=rngs) for _ in range(2)])
         states = [nnx.Linear(hidden_dim, gates, use_bias=False, rngs=rngs) for _ in range(2)]
         self.states = nnx.List(states)
         self.combine = nnx.Linear(2 * hidden_dim, hidden_dim, use_bias=False, rngs=rngs)
         self.topology = nnx.Linear(hidden_dim, 2, rngs=rngs)
-        self.word = nnx.Linear(hidden_dim, vocab_size, rngs=rngs)
-        self.word_topology = nnx.Param(jnp.zeros((2, vocab_size)))
+        self.word = nnx.Linear(hidden_dim, self.vocab_size, rngs=rngs)
+        self.word_topology = nnx.Param(jnp.zeros((2, self.vocab_size)))
 
     def weights(self) -> DRNNWeights:
         """The parameters that the recursions read, as plain arrays."""
@@ -180,7 +154,7 @@ class DRNN(nnx.Module):
 
     def _origins(self, condition: jax.Array) -> tuple[Before, Before]:
         """What stands above and in front of the roots."""
-        state = jnp.tanh(self.first(condition))
+        state = self.first_states(condition)
         start = jnp.full(state.shape[0], self.vocab_size, jnp.int32)
         return Before(start, state), Before(start, jnp.zeros_like(state))
 

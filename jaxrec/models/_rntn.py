@@ -81,18 +81,9 @@ class RNTN(TreeClassifier):
         (16, 16, 8)
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        num_classes: int,
-        *,
-        rngs: nnx.Rngs,
-        dropout: float = 0.0,
-    ) -> None:
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the composition."""
         check_same_dims("RNTN", embed_dim, hidden_dim)
-        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
         both = 2 * hidden_dim
         # A bilinear form of unit-size inputs sums both**2 products: keep its variance at 1.
         tensor = jax.random.normal(rngs.params(), (both, both, hidden_dim)) / both

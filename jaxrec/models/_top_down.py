@@ -12,7 +12,8 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import DependencyForest
-from jaxrec.models._classifier import EMBEDDING_RANGE, array_of, check_sizes, symmetric_uniform
+from jaxrec.models._classifier import array_of
+from jaxrec.models._generator import TreeGenerator, links
 from jaxrec.models._top_down_recursion import (
     ADD_LEFT,
     ADD_NEXT,
@@ -47,21 +48,11 @@ class GeneratedTrees(NamedTuple):
         """The trees as arrays of indices (NumPy; not for use inside ``jit``)."""
         valid = np.asarray(self.valid)
         word, add = np.asarray(self.word)[valid], np.asarray(self.add)[valid]
-        links = {bit: np.full(len(word), -1, np.int32) for bit in (ADD_LEFT, ADD_RIGHT, ADD_NEXT)}
-        roots: list[int] = []
-        awaited: list[tuple[int, int]] = []
-        for node, bits in enumerate(add.tolist()):
-            if awaited:
-                bit, origin = awaited.pop()
-                links[bit][origin] = node
-            else:
-                roots.append(node)
-            # The call of a node makes the calls of its left, right and next node in this order.
-            awaited += [(bit, node) for bit in (ADD_NEXT, ADD_RIGHT, ADD_LEFT) if bits & bit]
-        return DependencyForest(word, *links.values(), roots=np.array(roots, np.int32))
+        found, roots = links(add.tolist(), (ADD_LEFT, ADD_RIGHT, ADD_NEXT))
+        return DependencyForest(word, *found.values(), roots=roots)
 
 
-class TopDownTreeLSTM(nnx.Module):
+class TopDownTreeLSTM(TreeGenerator):
     """Generates dependency trees from vectors, from the root downwards.
 
     Zhang et al. 2016: four LSTMs, one for each kind of edge, follow the path from the root to a
@@ -90,28 +81,11 @@ class TopDownTreeLSTM(nnx.Module):
         1
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        condition_dim: int,
-        *,
-        rngs: nnx.Rngs,
-    ) -> None:
-        check_sizes(
-            vocab_size=vocab_size,
-            embed_dim=embed_dim,
-            hidden_dim=hidden_dim,
-            condition_dim=condition_dim,
-        )
-        self.vocab_size = vocab_size
-        initializer = symmetric_uniform(EMBEDDING_RANGE * 10)
-        self.embed = nnx.Embed(vocab_size + 1, embed_dim, embedding_init=initializer, rngs=rngs)
-        self.first = nnx.Linear(condition_dim, hidden_dim, rngs=rngs)
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the recursion."""
         gates = [nnx.Linear(embed_dim + hidden_dim, 4 * hidden_dim, rngs=rngs) for _ in range(4)]
         self.edges = nnx.List(gates)
-        self.word = nnx.Linear(hidden_dim, vocab_size, rngs=rngs)
+        self.word = nnx.Linear(hidden_dim, self.vocab_size, rngs=rngs)
         self.add = nnx.Linear(hidden_dim + embed_dim, 4, rngs=rngs)
 
     def weights(self) -> TopDownWeights:
@@ -136,7 +110,7 @@ class TopDownTreeLSTM(nnx.Module):
         Returns:
             A scalar, in nats a tree.
         """
-        weights, h = self.weights(), self._first(condition)
+        weights, h = self.weights(), self.first_states(condition)
         start = jnp.int32(self.vocab_size)
         _, calls = jr.collect(read_tree, in_axes=(None, None, 0, None, None, 0, 0))(
             weights, forest, forest.roots, jnp.int32(RIGHT), start, h, jnp.zeros_like(h)
@@ -184,7 +158,7 @@ class TopDownTreeLSTM(nnx.Module):
         Raises:
             CapacityError: More nodes than ``max_nodes``.
         """
-        h = self._first(condition)
+        h = self.first_states(condition)
         trees, start = h.shape[0], jnp.int32(self.vocab_size)
         origin = Origin(jnp.full(trees, start), h, jnp.zeros_like(h))
         decode = generate if max_nodes is None else generate.with_options(max_calls=max_nodes)
@@ -192,10 +166,6 @@ class TopDownTreeLSTM(nnx.Module):
             self.weights(), jnp.int32(max_depth), jnp.int32(0), jnp.int32(RIGHT), origin
         )
         return GeneratedTrees(calls.results.word, calls.results.add, calls.lane, calls.valid)
-
-    def _first(self, condition: jax.Array) -> jax.Array:
-        """The states in front of the roots ``[trees, H]``."""
-        return jnp.tanh(self.first(condition))
 
 
 def _structure_loss(

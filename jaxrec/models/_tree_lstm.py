@@ -96,17 +96,8 @@ class TreeLSTM(TreeClassifier):
         True
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        num_classes: int,
-        *,
-        rngs: nnx.Rngs,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the composition."""
         self.leaf = nnx.Linear(embed_dim, 3 * hidden_dim, rngs=rngs)
         self.composition = nnx.Linear(2 * hidden_dim, 5 * hidden_dim, rngs=rngs)
 

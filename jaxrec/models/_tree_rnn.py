@@ -66,18 +66,9 @@ class TreeRNN(TreeClassifier):
         (32, 16)
     """
 
-    def __init__(
-        self,
-        vocab_size: int,
-        embed_dim: int,
-        hidden_dim: int,
-        num_classes: int,
-        *,
-        rngs: nnx.Rngs,
-        dropout: float = 0.0,
-    ) -> None:
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the composition."""
         check_same_dims("TreeRNN", embed_dim, hidden_dim)
-        super().__init__(vocab_size, embed_dim, hidden_dim, num_classes, rngs=rngs, dropout=dropout)
         self.kernel = nnx.Param(
             nnx.initializers.lecun_normal()(rngs.params(), (2 * hidden_dim, hidden_dim))
         )

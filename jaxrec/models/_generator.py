@@ -1,0 +1,78 @@
+"""What the models that generate trees share: the first state, and reading what was generated."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jaxrec.models._classifier import EMBEDDING_RANGE, check_sizes, symmetric_uniform
+
+
+class TreeGenerator(nnx.Module):
+    """Generates trees of words from vectors.
+
+    Subclasses make the parameters of the recursion in `make_cells`. The word vectors have one row
+    more than there are words: the start, which stands in front of the roots.
+
+    Attributes:
+        vocab_size: Number of words, and the number of the start.
+        embed: The word vectors, ``embed.embedding [vocab_size + 1, embed_dim]``.
+        first: The linear layer from a vector to the first state.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embed_dim: int,
+        hidden_dim: int,
+        condition_dim: int,
+        *,
+        rngs: nnx.Rngs,
+    ) -> None:
+        check_sizes(
+            vocab_size=vocab_size,
+            embed_dim=embed_dim,
+            hidden_dim=hidden_dim,
+            condition_dim=condition_dim,
+        )
+        self.vocab_size = vocab_size
+        initializer = symmetric_uniform(EMBEDDING_RANGE * 10)
+        self.embed = nnx.Embed(vocab_size + 1, embed_dim, embedding_init=initializer, rngs=rngs)
+        self.first = nnx.Linear(condition_dim, hidden_dim, rngs=rngs)
+        self.make_cells(embed_dim, hidden_dim, rngs)
+
+    @abc.abstractmethod
+    def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
+        """Makes the parameters of the recursion; called once, by the constructor."""
+
+    def first_states(self, condition: jax.Array) -> jax.Array:
+        """The states in front of the roots ``[trees, H]``, from ``condition [trees, ...]``."""
+        return jnp.tanh(self.first(condition))
+
+
+def links(add: Sequence[int], bits: Sequence[int]) -> tuple[dict[int, np.ndarray], np.ndarray]:
+    """The trees behind what each node generated.
+
+    Args:
+        add: What each node generated, the sum of some of `bits`, in depth-first order.
+        bits: The kinds of nodes that one can generate, in the order in which it does.
+
+    Returns:
+        For each kind, the node that each node generated or -1, int32 ``[nodes]``; and the roots.
+    """
+    found = {bit: np.full(len(add), -1, np.int32) for bit in bits}
+    roots: list[int] = []
+    awaited: list[tuple[int, int]] = []
+    for node, made in enumerate(add):
+        if awaited:
+            bit, origin = awaited.pop()
+            found[bit][origin] = node
+        else:
+            roots.append(node)
+        awaited += [(bit, node) for bit in reversed(bits) if made & bit]
+    return found, np.array(roots, np.int32)
