@@ -6,8 +6,8 @@ A forest of trees goes through the recursion of the Tree-LSTM under `jax.vmap`, 
 "graph" and on executor "host" with several numbers of workers and policies, in turn in one
 process. A row gives the median over the repeats of the time of a call; `ratio_to_graph` is above 1
 where the executor is faster than "graph", `ratio_to_one` where it is faster than one worker with
-the same policy. `sst` needs the treebank; `linear` are trees that are chains, and `balanced` ones
-are as wide as can be.
+the same policy, `ratio_to_adaptive` where a fixed policy is faster than the adaptive one. `sst`
+needs the treebank; `linear` are trees that are chains, and `balanced` ones are as wide as can be.
 """
 
 import argparse
@@ -66,11 +66,14 @@ def compare(
     actions = {str(case): lambda run=run: [seconds(run)] for case, run in cases.items()}
     measured = interleave(actions, repeats)
     rows = {case: spread(measured[str(case)][:, 0]) for case in cases}
-    for (name, _, policy), row in rows.items():
+    for (name, count, policy), row in rows.items():
         row["ratio_to_graph"] = rows["graph", 0, ""]["seconds"] / row["seconds"]
         one = rows.get((name, 1, policy))
         if one is not None:
             row["ratio_to_one"] = one["seconds"] / row["seconds"]
+        adaptive = rows.get((name, count, "adaptive"))
+        if adaptive is not None:
+            row["ratio_to_adaptive"] = adaptive["seconds"] / row["seconds"]
     return rows
 
 
@@ -106,7 +109,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", nargs="+", type=int, default=[32, 64, 150, 600, 1024])
     parser.add_argument("--mode", nargs="+", choices=["infer", "train"], default=["infer"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--policy", nargs="+", default=["adaptive"])
+    parser.add_argument("--policy", nargs="+", default=["adaptive", "batch", "split"])
     parser.add_argument("--repeats", type=int, default=7, help="at least 5 for a figure to quote")
     return parser.parse_args()
 

@@ -15,9 +15,10 @@ constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostWidth = 1 << 24;
 constexpr int64_t kMostWorkers = 256;
 
-Status check_widths(const Request& request) {
-  if (request.widths.size() == 0 || request.widths.size() != request.costs.size())
-    return program_error("expected as many widths as costs, and at least one");
+Status check_widths(const Request& request, size_t cells) {
+  const size_t widths = request.widths.size(), costs = request.costs.size();
+  if (widths == 0 || (costs != widths && costs != widths * cells))
+    return program_error("expected a width, and a cost for each width, or for each of each cell");
   int64_t last = 0;
   for (int64_t width : request.widths) {
     if (width <= last || width > kMostWidth) return program_error("widths must ascend from 1");
@@ -86,7 +87,7 @@ Status plan_unguarded(const Request& request, Schedule& out) {
 
 Status bind_request(const Request& request, Program& program, std::vector<Outer>& outers) {
   if (Status status = decode(request.program, program); !status.ok()) return status;
-  if (Status status = check_widths(request); !status.ok()) return status;
+  if (Status status = check_widths(request, program.cells.size()); !status.ok()) return status;
   if (Status status = check_roots(request, program); !status.ok()) return status;
   return bind_outers(program.outers, request.outers, request.outer_lanes, outers);
 }

@@ -23,7 +23,7 @@ struct Request {
   Span<const int64_t> outer_lanes;  // (stride, size) an outer; size 0: not batched
   int64_t lanes = 0;
   Span<const int64_t> widths;
-  Span<const double> costs;
+  Span<const double> costs;  // as `make_agenda` takes them
   std::string_view names;
   int64_t max_calls = -1;    // what the buffers are made for; below 0: no bound
   int64_t call_limit = -1;   // below 0: no bound

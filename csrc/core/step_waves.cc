@@ -30,7 +30,7 @@ Status Stepper::issue(int32_t number) {
   const Cell& cell = program_.cells[number];
   Ready& ready = ready_[number];
   const auto waiting = static_cast<int64_t>(ready.firings.size());
-  cover_->cut(waiting, cut_);
+  covers_[covers_.size() == 1 ? 0 : number].cut(waiting, cut_);
   const int32_t width = cut_.front();
   const auto count = static_cast<int32_t>(std::min(waiting, widths_[width]));
   if (Status status = check_room(number, count); !status.ok()) return status;

@@ -62,7 +62,9 @@ Status Stepper::start_unguarded(const Request& request, const Room& room) {
   lanes_ = request.lanes;
   collect_ = request.collect;
   table_ = std::make_unique<OutlineTable>(program_);
-  cover_ = std::make_unique<Cover>(Span<const int64_t>(widths_), Span<const double>(costs_));
+  for (size_t i = 0; i < costs_.size(); i += widths_.size())
+    covers_.emplace_back(Span<const int64_t>(widths_),
+                         Span<const double>(costs_.data() + i, widths_.size()));
   const int32_t pad = static_cast<int32_t>(widths_.back());
   next_value_.assign(program_.num_classes, pad);
   next_cell_.assign(program_.cells.size(), pad);

@@ -170,7 +170,7 @@ class Stepper {
 
   Arena arena_;
   std::unique_ptr<OutlineTable> table_;
-  std::unique_ptr<Cover> cover_;
+  std::vector<Cover> covers_;  // of all cells, or of each
   Pending values_;
   std::vector<Space> spaces_;
   std::vector<Frame> frames_;

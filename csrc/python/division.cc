@@ -58,6 +58,7 @@ nb::list copies(const Division& division) {
 void bind_division(nb::module_& m) {
   nb::class_<Division>(m, "Division", "A schedule divided into domains.")
       .def_ro("domains", &Division::domains)
+      .def_prop_ro("num_waves", [](const Division& d) { return d.layout.waves.size(); })
       .def_prop_ro("copies", &copies, "(source, target, tape class) of each copy.")
       .def("estimate", &estimate_python, "schedule"_a, "costs"_a, "copy_cost"_a, "workers"_a,
            "The time that its waves take, by the costs of each cell at each width.")

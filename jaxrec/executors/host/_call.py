@@ -138,7 +138,7 @@ class HostCall:
             return self.stepper.call_path(wave, row)
         from jaxrec.executors.host._schedule import schedule_core
 
-        core = schedule_core(self.params, self.operands)
+        core = schedule_core(self.params, self.operands, self.layout)
         return core.call_path(core.wave_frame(wave, row))
 
 

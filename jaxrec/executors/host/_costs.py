@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 COPY_SECONDS = 60e-6
 """Carrying rows from one domain to another: two launches."""
 
-_LAUNCH_SECONDS = 25e-6
+LAUNCH_SECONDS = 25e-6
+"""A launch, during which its worker has the interpreter lock."""
 
 _FLOPS = 4e10
 """Of one core, in operations a second, for a first guess."""
@@ -47,37 +48,44 @@ class Costs(NamedTuple):
     together: list[float]
 
 
-def cell_costs(params: Params, operands: Sequence[Any], core: Any, widths: Sequence[int]) -> Costs:
-    """The costs of all cells; measured, once, where there is much to compute."""
-    program, options = params.program, params.host
-    assert options is not None
-    guessed = _guess(program, widths, options.workers)
-    work = sum(n * min(guessed.alone[k * len(widths) : (k + 1) * len(widths)]) / widths[-1]
-               for k, n in enumerate(core.cell_rows))  # fmt: skip
-    if options.policy != "adaptive" or options.workers == 1 or work < _MEASURED_SECONDS:
-        return guessed
-    alone, together = [], []
-    for k, spec in enumerate(program.cells):
+def pays(params: Params, fired: Sequence[int], widths: Sequence[int]) -> bool:
+    """Whether measuring pays: it is done once, and where there is little to compute not at all."""
+    assert params.host is not None
+    guessed, n = guessed_costs(params.program, widths, params.host.workers).alone, len(widths)
+    work = sum(
+        count * min(guessed[k * n + j] / width for j, width in enumerate(widths))
+        for k, count in enumerate(fired)
+    )
+    return work >= _MEASURED_SECONDS
+
+
+def measured_costs(
+    params: Params, operands: Sequence[Any], fired: Sequence[int], widths: Sequence[int]
+) -> Costs:
+    """The costs of all cells, measured if they are fired."""
+    assert params.host is not None
+    guessed = guessed_costs(params.program, widths, params.host.workers)
+    alone, together = list(guessed.alone), list(guessed.together)
+    for k, spec in enumerate(params.program.cells):
         for j, width in enumerate(widths):
-            found = guessed.alone[k * len(widths) + j], guessed.together[k * len(widths) + j]
-            if core.cell_rows[k]:
+            if fired[k]:
                 # A cell that cannot run tells so when it is launched, with its call path.
                 with contextlib.suppress(jax.errors.JaxRuntimeError):
                     found = _measured(params, operands, spec, width)
-            alone.append(found[0])
-            together.append(found[1])
+                    alone[k * len(widths) + j], together[k * len(widths) + j] = found
     return Costs(alone, together)
 
 
-def _guess(program: Program, widths: Sequence[int], workers: int) -> Costs:
+def guessed_costs(program: Program, widths: Sequence[int], workers: int) -> Costs:
+    """The costs of all cells, from their arithmetic."""
     alone, together = [], []
     for spec in program.cells:
         flops = cell_flops(spec.cell)
         for width in widths:
             seconds = width * flops / _FLOPS
             split = width * flops > _SPLIT_FLOPS
-            alone.append(_LAUNCH_SECONDS + (seconds / workers if split else seconds))
-            together.append(_LAUNCH_SECONDS + seconds)
+            alone.append(LAUNCH_SECONDS + (seconds / workers if split else seconds))
+            together.append(LAUNCH_SECONDS + seconds)
     return Costs(alone, together)
 
 
@@ -90,7 +98,8 @@ def _measured(
     cache, key = params.program.cache, ("host costs", spec.cell.index, width, types, workers)
     if key not in cache:
         run = _runnable(params, operands, spec, width)
-        cache[key] = (_seconds(run, 1), _seconds(run, workers))
+        alone = _seconds(run, 1)
+        cache[key] = (alone, alone if workers == 1 else _seconds(run, workers))
     return cache[key]
 
 

@@ -1,10 +1,12 @@
 """From the control values of an invocation to its plan: batch, split or fire alone.
 
-The waves of one domain are a chain, so domains are what runs at the same time. Whether dividing an
-invocation gains is a matter of costs: halves of a wide wave cost nearly as much as the whole where
-a launch is what costs, and large cells are divided among the cores by XLA itself. So the waves of
-both schedules are added up, by the costs of each cell at each width when it runs by itself and
-when as many run as there are workers, and the cheaper schedule is taken.
+Two decisions, by costs. The ready firings of a cell are cut into waves by what the cell costs at
+each width: one wide wave, some narrow ones, or waves of one call, where rows cost much and launches
+little. And the waves of one domain are a chain, so domains are what runs at the same time: whether
+dividing an invocation gains depends on whether halves of a wide wave cost nearly as much as the
+whole, and on whether XLA divides large cells among the cores by itself. So schedules of one domain
+and of several are made, their waves are added up, by the costs of each cell when it runs by itself
+and when as many run as there are workers, and the cheapest schedule is taken.
 
 This decision was left open by Jeong et al., "Improving the expressiveness of deep learning
 frameworks with recursion" (EuroSys 2018), section 7: conditional batching, and priorities.
@@ -17,7 +19,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrec import _core
-from jaxrec.executors.host._costs import COPY_SECONDS, Costs, cell_costs
+from jaxrec.executors.host._costs import (
+    COPY_SECONDS,
+    LAUNCH_SECONDS,
+    Costs,
+    guessed_costs,
+    measured_costs,
+    pays,
+)
 from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
 from jaxrec.executors.host._stepped import step_forward
@@ -26,6 +35,9 @@ from jaxrec.schedule._layout import choose_widths, make_layout
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
     from jaxrec.schedule._layout import Layout
+
+_SHARDS = (2, 4, 8, 16, 32)
+"""Numbers of shards on a device that are tried, below that of workers."""
 
 
 def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False) -> HostPlan:
@@ -45,48 +57,60 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
     return host_plan(params.program, core, layout, domains, copies)
 
 
-def schedule_core(params: Params, operands: Sequence[Any]) -> Any:
-    """The core's schedule of an invocation: always the same for the same control values."""
+def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> Any:
+    """The core's schedule of an invocation that has run, with the layout that it had.
+
+    It is the same again for the same control values.
+    """
     if params.program.is_stepped:
-        return step_forward(params, operands)[1]
-    return _divided(params, operands, False)[0]
+        return step_forward(params, operands, widths=layout.widths)[1]
+    return _divided(params, operands, layout.readers)[0]
 
 
 def _divided(
     params: Params, operands: Sequence[Any], readers: bool
-) -> tuple[Any, Layout, Any | None]:
+) -> tuple[Any, Layout, _Taken | None]:
     from jaxrec.primitives._capacity import plan_now
 
-    options = params.host
+    options, program = params.host, params.program
     assert options is not None
-    calls = max(plan_now(params, operands).num_calls, 1)
-    sized = make_layout(
-        params.program,
-        params.lanes,
-        params.max_calls if params.collect and params.max_calls else calls,
-        collect=params.collect,
-        readers=readers,
-        widths=_widths(params, calls, readers),
-    )
-    core = plan_now(params, operands, sized)
-    program = params.program
+    first = plan_now(params, operands)
+    sized = _layout(params, max(first.num_calls, 1), readers)
+    fired = first.cell_rows
+    costs = None
+    if options.policy == "adaptive" and pays(params, fired, sized.widths):
+        sized = dataclasses.replace(sized, widths=_with_narrowest(sized.widths, readers))
+        costs = measured_costs(params, operands, fired, sized.widths)
+    guessed = guessed_costs(program, sized.widths, options.workers)
+    cut = sized if costs is None else dataclasses.replace(sized, costs=tuple(costs.alone))
+    core = plan_now(params, operands, cut)
     device = [options.device_of(spec.cell.name) for spec in program.cells]
-    costs = cell_costs(params, operands, core, sized.widths)
-    spread = any(device)
-    shards = _shards(options, core)
-    if not spread and shards == 1:
+    if not any(device) and _shards(options, core) == 1:
         return core, sized, None
-    whole = _core.divide(core, 1, device, sized.widths, costs.alone, COPY_SECONDS)
-    divided = whole
-    if shards > 1:
-        divided = _core.divide(core, shards, device, sized.widths, costs.together, COPY_SECONDS)
-        if options.policy == "adaptive" and not _gains(core, whole, divided, costs, options):
-            divided = whole
-    if divided is whole and not spread:
-        return core, sized, None
-    domains, copies = divided.domains, divided.copies
-    divided.replace(core)
-    return core, sized, _Taken(domains, copies)
+    return core, sized, _divide(options, core, sized.widths, device, costs or guessed)
+
+
+def _divide(
+    options: HostOptions, core: Any, widths: Sequence[int], device: Sequence[int], costs: Costs
+) -> _Taken | None:
+    """Divides a schedule in the way that is fastest; None: not at all."""
+    most = _shards(options, core)
+    tried = [n for n in _SHARDS if n < most] if options.policy == "adaptive" else []
+    whole = _core.divide(core, 1, device, widths, costs.alone, COPY_SECONDS)
+    best, seconds = whole, whole.estimate(core, costs.alone, COPY_SECONDS, 1)
+    for shards in [*tried, most]:
+        if shards > 1:
+            made = _core.divide(core, shards, device, widths, costs.together, COPY_SECONDS)
+            found = made.estimate(core, costs.together, COPY_SECONDS, options.workers)
+            # The interpreter makes one launch at a time.
+            found = max(found, made.num_waves * LAUNCH_SECONDS)
+            if found < seconds or options.policy != "adaptive":
+                best, seconds = made, found
+    if best.domains == 1:
+        return None
+    taken = _Taken(best.domains, best.copies)
+    best.replace(core)
+    return taken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,20 +121,28 @@ class _Taken:
     copies: list[tuple[int, int, int]]
 
 
-def _widths(params: Params, calls: int, readers: bool) -> tuple[int, ...]:
+def _layout(params: Params, calls: int, readers: bool) -> Layout:
+    """The sizes of an invocation of so many calls."""
     assert params.host is not None
     if params.host.policy == "alone":
         # A cell of one row has no row axis to find, which its backward pass is cut along.
-        return (2,) if readers else (1,)
-    return choose_widths(params.lanes, calls)
+        widths = (2,) if readers else (1,)
+    else:
+        widths = choose_widths(params.lanes, calls)
+    return make_layout(
+        params.program,
+        params.lanes,
+        params.max_calls if params.collect and params.max_calls else calls,
+        collect=params.collect,
+        readers=readers,
+        widths=widths,
+    )
+
+
+def _with_narrowest(widths: tuple[int, ...], readers: bool) -> tuple[int, ...]:
+    """With waves of a single call, which pay where a row costs much."""
+    return widths if readers or widths[0] == 1 else (1, *widths)
 
 
 def _shards(options: HostOptions, core: Any) -> int:
     return min(options.shards, max(core.num_calls // 2, 1))
-
-
-def _gains(core: Any, whole: Any, divided: Any, costs: Costs, options: HostOptions) -> bool:
-    """Whether the divided schedule is faster."""
-    alone = whole.estimate(core, costs.alone, COPY_SECONDS, 1)
-    together = divided.estimate(core, costs.together, COPY_SECONDS, options.workers)
-    return together < alone
