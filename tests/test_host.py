@@ -290,11 +290,14 @@ class TestProfile:
         assert len(profile.workers) == 2
         assert sum(worker.launches for worker in profile.workers) == len(profile.launches)
         assert "worker  launches  stolen" in str(profile)
+        assert "tree_rnn.0 backward" in str(profile)
+        assert {"tree_rnn.1 contraction", "cotangent tapes"} <= {x.name for x in profile.backward}
         profile.save_trace(tmp_path / "trace.json")
         events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
         lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
         assert {"worker 0", "worker 1"} <= lanes
-        assert {"tree_rnn.0", "tree_rnn.1"} <= {e["name"] for e in events if e["ph"] == "X"}
+        names = {e["name"] for e in events if e["ph"] == "X"}
+        assert {"tree_rnn.0", "tree_rnn.1", "tree_rnn.0 backward"} <= names
 
 
 def test_soak():

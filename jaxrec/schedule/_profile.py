@@ -24,7 +24,7 @@ from jax import lax
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.executors.host._call import HostCall
-from jaxrec.executors.host._run import traced_run
+from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
@@ -131,6 +131,7 @@ class Profile:
         value_bytes: memory of the value tapes; 0 for the reference executor, which has no tapes.
         residual_bytes: memory that the forward pass of a gradient keeps besides them; likewise.
         launches: of executor "host", in the order of the schedule; else none.
+        backward: likewise, of the backward pass of everything that is differentiable.
         workers: of executor "host"; else none.
     """
 
@@ -142,7 +143,13 @@ class Profile:
     value_bytes: int
     residual_bytes: int
     launches: tuple[Launch, ...] = ()
+    backward: tuple[Launch, ...] = ()
     workers: tuple[WorkerTime, ...] = ()
+
+    @property
+    def backward_cells(self) -> tuple[CellTime, ...]:
+        """As `cells`, of the launches of the backward pass."""
+        return tuple(_launched_cells(self.backward))
 
     @property
     def rows(self) -> int:
@@ -257,7 +264,8 @@ def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
     calls = bucket(host.plan.num_calls)
     on = dataclasses.replace(params, executor="graph", host=None, max_calls=calls)
     launches = tuple(_launches(host))
-    ran = max((x.start + x.seconds for x in launches), default=0.0)
+    reverse = traced_backward(params, operands)
+    backward = tuple(_launches(reverse)) if reverse is not None else ()
     workers = tuple(_workers(host, launches))
     return Profile(
         executor="host",
@@ -268,7 +276,8 @@ def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
             if compiled
             else 0.0,
             f"whole call (median of {_REPEATS})": call,
-            "tasks (one run, every launch waited for)": ran,
+            "tasks (one run, every launch waited for)": _ended(launches),
+            **({"tasks of a backward pass (likewise)": _ended(backward)} if backward else {}),
         },
         cells=tuple(_launched_cells(launches)),
         compilations=compiled,
@@ -279,6 +288,7 @@ def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
         ),
         residual_bytes=_residual_bytes(on, operands),
         launches=launches,
+        backward=backward,
         workers=workers,
     )
 
@@ -306,11 +316,16 @@ def _launches(host: HostCall) -> Iterator[Launch]:
         yield Launch(label.name, worker, label.domain, device, label.calls, label.width, *taken)
 
 
+def _ended(launches: Sequence[Launch]) -> float:
+    """Seconds from the beginning of a run to its end."""
+    return max((x.start + x.seconds for x in launches), default=0.0)
+
+
 def _launched_cells(launches: Sequence[Launch]) -> Iterator[CellTime]:
     """The cells at each width, with the mean time of their waves."""
     waves: dict[tuple[str, int], list[Launch]] = {}
     for launch in launches:
-        if launch.width and not launch.name.startswith("copy"):
+        if launch.width and not launch.name.startswith("copy "):
             waves.setdefault((launch.name, launch.width), []).append(launch)
     for (name, width), mine in sorted(waves.items()):
         seconds = statistics.fmean(x.seconds for x in mine)
@@ -319,14 +334,16 @@ def _launched_cells(launches: Sequence[Launch]) -> Iterator[CellTime]:
 
 def launch_events(profile: Profile) -> Iterator[dict[str, Any]]:
     """Launches as events of a Chrome trace: by worker, and again by device."""
-    devices = list(dict.fromkeys(x.device for x in profile.launches))
+    later = _ended(profile.launches)
+    launches = [*profile.launches, *(x._replace(start=x.start + later) for x in profile.backward)]
+    devices = list(dict.fromkeys(x.device for x in launches))
     for pid, name in enumerate((f"jaxrec {profile.schedule.name}: workers", "devices")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
     names = [(0, k, f"worker {k}") for k in range(len(profile.workers))]
     names += [(1, k, device) for k, device in enumerate(devices)]
     for pid, tid, name in names:
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
-    for number, x in enumerate(profile.launches):
+    for number, x in enumerate(launches):
         args = {"task": number, "calls": x.calls, "width": x.width, "domain": x.domain}
         lanes = (0, x.worker), (1, devices.index(x.device))
         for pid, tid in lanes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jaxrec.schedule._profile import Profile
+    from jaxrec.schedule._profile import CellTime, Profile
 
 
 def format_profile(profile: Profile) -> str:
@@ -25,20 +25,10 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield from _table([("stage", "time"), *stages])
     yield ""
     measured = "cell, launched" if profile.launches else "cell, measured alone"
-    head = (measured, "width", "waves", "calls", "padding", "a wave", "all waves")
-    cells = [
-        (
-            cell.cell,
-            str(cell.width),
-            str(cell.waves),
-            str(cell.calls),
-            str(cell.padding),
-            _time(cell.seconds),
-            _time(cell.total),
-        )
-        for cell in profile.cells
-    ]
-    yield from _table([head, *cells])
+    yield from _cells(measured, profile.cells)
+    if profile.backward:
+        yield ""
+        yield from _cells("backward, launched", profile.backward_cells)
     yield ""
     yield from _workers(profile)
     unused, rows = profile.unused_rows, profile.rows
@@ -48,6 +38,23 @@ def _lines(profile: Profile) -> Iterator[str]:
         f"memory: {_size(profile.value_bytes)} of value tapes, and under a gradient "
         f"{_size(profile.residual_bytes)} of residuals"
     )
+
+
+def _cells(measured: str, cells: Sequence[CellTime]) -> Iterator[str]:
+    head = (measured, "width", "waves", "calls", "padding", "a wave", "all waves")
+    rows = [
+        (
+            cell.cell,
+            str(cell.width),
+            str(cell.waves),
+            str(cell.calls),
+            str(cell.padding),
+            _time(cell.seconds),
+            _time(cell.total),
+        )
+        for cell in cells
+    ]
+    yield from _table([head, *rows])
 
 
 def _workers(profile: Profile) -> Iterator[str]:

@@ -64,7 +64,7 @@ class BackwardRun:
         tapes: Sequence[Tapes],
         cotangents: Sequence[Any],
     ) -> None:
-        self._call, self._backward, self._tapes = call, backward, tapes
+        self.call, self._backward, self._tapes = call, backward, tapes
         self._key = (call.params.patterns, call.params.policy, wrt)
         params = call.params
         pairs = list(zip(wrt.positions, wrt.lanes, strict=True))
@@ -78,13 +78,13 @@ class BackwardRun:
     def add_all(self) -> list[int]:
         """Adds all tasks: the slots of the cotangents of outer values, then of the roots'."""
         self._add_waves()
-        for domain in range(self._call.plan.domains):
-            for spec in self._call.program.cells:
+        for domain in range(self.call.plan.domains):
+            for spec in self.call.program.cells:
                 self._after(domain, spec)
         return [*self._totals(), *self._root_cotangents()]
 
     def _begin(self, domain: int) -> Cotangents:
-        call, cells = self._call, self._call.program.cells
+        call, cells = self.call, self.call.program.cells
         given = self._given if domain == 0 else ()
         cuts = [cut_types(self._backward, s) if self._backward.has_loop(s) else () for s in cells]
 
@@ -122,7 +122,7 @@ class BackwardRun:
         )
 
     def _add_waves(self) -> None:
-        call, plan = self._call, self._call.plan
+        call, plan = self.call, self.call.plan
         cells, widths = len(call.program.cells), call.layout.widths
         for number in reversed(range(len(plan.waves))):
             wave = plan.waves[number].tolist()
@@ -135,7 +135,7 @@ class BackwardRun:
             call.run_if_long()
 
     def _wave(self, number: int, wave: list[int], starts: list[int], cell: int, width: int) -> None:
-        call, cells = self._call, len(self._call.program.cells)
+        call, cells = self.call, len(self.call.program.cells)
         domain, spec = cell // cells, call.program.cells[cell % cells]
         state, tapes = self._state[domain], self._tapes[domain]
         shift = wave[1] - width
@@ -174,7 +174,7 @@ class BackwardRun:
     def _kernel(
         self, spec: CellSpec, width: int, read: Sequence[int], written: Sequence[int]
     ) -> KernelFunction:
-        call, vjp = self._call, self._backward.at(spec, width)
+        call, vjp = self.call, self._backward.at(spec, width)
         slots = self._inputs(spec)
         head = 2 + len(slots)
 
@@ -204,7 +204,7 @@ class BackwardRun:
         self, spec: CellSpec, tables: Tables, given: Sequence[Any]
     ) -> tuple[Any, list[Any], list[Any], Any]:
         """Takes the arguments of a kernel apart, up to the cotangents."""
-        call, values = self._call, iter(given)
+        call, values = self.call, iter(given)
         outers = {p: next(values) for p in spec.outers}
         tapes = listed({c: next(values) for c in sorted(set(spec.inputs))}, call.program)
         residuals = [next(values) for _ in self._tapes[0].residuals[spec.cell.index]]
@@ -214,7 +214,7 @@ class BackwardRun:
 
     def _copy(self, wave: list[int], read_start: int, cell: int, width: int) -> None:
         """Carries cotangents back to where the values came from."""
-        call, plan = self._call, self._call.plan
+        call, plan = self.call, self.call.plan
         copy = plan.copies[cell - len(call.program.cells) * plan.domains]
         if copy.tape_class not in self._carrying:
             return
@@ -236,7 +236,7 @@ class BackwardRun:
 
     def _after(self, domain: int, spec: CellSpec) -> None:
         """Adds what the firings of a cell contribute to the cotangents of outer values."""
-        call, cells = self._call, len(self._call.program.cells)
+        call, cells = self.call, len(self.call.program.cells)
         index = spec.cell.index
         fired = call.plan.counts[domain * cells + index]
         wanted = [p for p in self._lanes if p in spec.outers]
@@ -264,7 +264,7 @@ class BackwardRun:
         )
 
     def _after_kernel(self, spec: CellSpec, size: int, wanted: Sequence[int]) -> KernelFunction:
-        call, index = self._call, spec.cell.index
+        call, index = self.call, spec.cell.index
 
         def run(constant: Any, *given: Any) -> list[Any]:
             rows = call.rows(spec, readers=True, lanes=True)
@@ -286,7 +286,7 @@ class BackwardRun:
 
     def _totals(self) -> list[int]:
         """The cotangents of outer values, summed over the domains."""
-        call, home = self._call, self._state[0].totals
+        call, home = self.call, self._state[0].totals
         for domain, state in enumerate(self._state[1:], 1):
             for p, slot in state.totals.items():
                 label = Label("sum of domains")
@@ -299,7 +299,7 @@ class BackwardRun:
     def _root_cotangents(self) -> list[int]:
         if not self._roots:
             return []
-        call, state = self._call, self._state[0]
+        call, state = self.call, self._state[0]
         readers = call.plan.tables.root_readers
         used = sorted(set(call.program.data_classes) & set(self._carrying))
         want = Want((), tuple(self._roots), ())

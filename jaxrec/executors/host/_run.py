@@ -16,7 +16,7 @@ from jaxrec.executors.host._plan import HostPlan
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.executors.host._tasks import TaskList
-from jaxrec.transpose._backward import Backward
+from jaxrec.transpose._backward import Backward, has_cotangent
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
@@ -88,6 +88,42 @@ def run_host_backward(
             for k in range(cotangents[0].shape[0])
         ]
         return [jnp.stack(column) for column in zip(*rows, strict=True)]
+    run = _backward(params, wrt, operands, residuals, cotangents)
+    slots = run.add_all()
+    run.call.run()
+    return [run.call.tasks.values[slot] for slot in slots]
+
+
+def traced_backward(params: Params, operands: Sequence[Any]) -> HostCall | None:
+    """Runs the backward pass for all that has a cotangent, to measure it: what ran, if any."""
+    from jaxrec.primitives._primitives import Wrt
+    from jaxrec.primitives._results import differentiable
+
+    positions = tuple(
+        k
+        for k, x in enumerate(operands)
+        if has_cotangent(x) and not params.num_outers <= k < params.first_data
+    )
+    wrt, carries = Wrt(positions, (None,) * len(positions)), differentiable(params)
+    if not positions or not any(carries):
+        return None
+    made = run_host_forward(params, wrt, operands)
+    cotangents = [jnp.ones_like(x) for x, c in zip(made, carries, strict=False) if c]
+    run = _backward(params, wrt, operands, made[len(carries) :], cotangents)
+    run.call.trace = Trace()
+    run.add_all()
+    run.call.run()
+    return run.call
+
+
+def _backward(
+    params: Params,
+    wrt: Wrt,
+    operands: Sequence[Any],
+    residuals: Sequence[Any],
+    cotangents: Sequence[Any],
+) -> BackwardRun:
+    """The backward pass, whose tasks are still to be added."""
     plan = HostPlan.from_bytes(residuals[0])
     call = _call(params, operands, plan)
     backward = differentiated(call, wrt)
@@ -99,10 +135,7 @@ def run_host_backward(
         )
         for _ in range(plan.domains)
     ]
-    run = BackwardRun(call, backward, wrt, tapes, cotangents)
-    slots = run.add_all()
-    call.run()
-    return [call.tasks.values[slot] for slot in slots]
+    return BackwardRun(call, backward, wrt, tapes, cotangents)
 
 
 def plan_of(residuals: Sequence[Any]) -> HostPlan:
