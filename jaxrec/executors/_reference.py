@@ -17,6 +17,7 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, RecursionLimitError
 from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value
+from jaxrec.primitives._order import apply_equation, still
 from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
 
 Env = dict[Value, Any]
@@ -46,8 +47,10 @@ class Interpreter:
         calls: the calls made, in the order of their start.
     """
 
-    def __init__(self, graph: Graph, captured: Sequence[Any], limits: Limits) -> None:
-        self._graph, self._limits = graph, limits
+    def __init__(
+        self, graph: Graph, captured: Sequence[Any], limits: Limits, order: int = 0
+    ) -> None:
+        self._graph, self._limits, self._order = graph, limits, order
         self._captured = dict(zip(graph.captured, captured, strict=True))
         self._open: list[_Open] = []
         self._shared: dict[tuple[Any, ...], int] = {}
@@ -85,7 +88,9 @@ class Interpreter:
 
     def _enter(self, function: int, site: int | None, values: list[Any]) -> None:
         definition = self._graph.functions[function]
-        env: Env = {**self._captured, **dict(zip(definition.params, values, strict=True))}
+        named = {**self._captured, **dict(zip(definition.params, values, strict=True))}
+        ahead = max(definition.order - self._order, 0)
+        env: Env = dict(zip(named, still(list(named.values()), ahead), strict=True))
         self._open.append(_Open(self._region(definition.body, env), len(self.calls), site))
         self.calls.append(Made(function, values, None))
         if len(self._open) > self._limits.depth:
@@ -111,7 +116,7 @@ class Interpreter:
             return (yield from self._region(op.regions[chosen], dict(env)))
         values = [_read(env, a) for a in op.inputs]
         self._check_index(op, values)
-        return _compat.bind_equation(op.eqn, values)
+        return apply_equation(op.eqn, values, self._order - self._running.order)
 
     def _check_index(self, op: Prim, values: Sequence[Any]) -> None:
         """A read of one element by an index that is out of range is an error, not a clamp."""

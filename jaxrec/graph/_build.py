@@ -72,6 +72,7 @@ class _Builder:
             memo=source.memo,
             helper=source.helper,
             trips=source.trips,
+            order=source.order,
         )
 
     def capture(self, value: Any) -> Atom:

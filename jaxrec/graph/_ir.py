@@ -107,6 +107,8 @@ class Function:
         helper: whether it runs a loop of another function, and so stands for no node of its own.
         trips: of a helper that calls itself, the most frames of it that one call from elsewhere
             leads to; None if that is not known.
+        order: how many derivative rules its calls stand inside of; it has no derivative before so
+            many have been taken.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Function:
     memo: bool = False
     helper: bool = False
     trips: int | None = None
+    order: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

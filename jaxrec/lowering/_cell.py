@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrec import _compat
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
+from jaxrec.primitives._order import apply_equation, still
 from jaxrec.split._program import CellSpec, Program
 
 Env = dict[Value, Any]
@@ -20,6 +20,7 @@ Lookup = Callable[[Env, Atom], Any]
 def row_function(program: Program, spec: CellSpec) -> Callable[..., list[Any]]:
     """The cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays."""
     cell, root = spec.cell, program.binding.outer_of
+    ahead = program.graph.functions[cell.function].order - program.order
 
     def lookup(env: Env, atom: Atom) -> Any:
         if isinstance(atom, Const):
@@ -27,11 +28,12 @@ def row_function(program: Program, spec: CellSpec) -> Callable[..., list[Any]]:
         return env[root.get(atom, atom)]
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        outers, inputs = (still(x, max(ahead, 0)) for x in (outers, inputs))
         env: Env = dict(zip(cell.outers, outers, strict=True))
         env.update(zip(cell.exports, exports, strict=True))
         for parts, row in zip(spec.input_parts, inputs, strict=True):
             env.update(zip(parts, unpack(row, [v.aval for v in parts]), strict=True))
-        evaluate(cell.ops, env, lookup)
+        evaluate(cell.ops, env, lookup, -ahead)
         return [pack([lookup(env, atom) for atom in parts]) for parts in spec.output_parts]
 
     return run
@@ -53,22 +55,29 @@ def unpack(row: Any, avals: Sequence[Any], batch: int = 0) -> list[Any]:
     return [x.reshape(*x.shape[:batch], *a.shape) for x, a in zip(pieces, avals, strict=True)]
 
 
-def evaluate(ops: Sequence[Op], env: Env, lookup: Lookup) -> None:
-    """Runs call-free operations in order, adding their results to the environment."""
+def evaluate(ops: Sequence[Op], env: Env, lookup: Lookup, order: int = 0) -> None:
+    """Runs call-free operations in order, adding their results to the environment.
+
+    Args:
+        ops: the operations.
+        env: the values known so far.
+        lookup: finds the value of an operand.
+        order: how often derivatives have been taken of them already, see `apply_equation`.
+    """
     for op in ops:
         if isinstance(op, Prim):
-            outs = _compat.bind_equation(op.eqn, [lookup(env, a) for a in op.inputs])
+            outs = apply_equation(op.eqn, [lookup(env, a) for a in op.inputs], order)
         else:
             assert isinstance(op, Switch)
-            outs = _evaluate_switch(op, env, lookup)
+            outs = _evaluate_switch(op, env, lookup, order)
         env.update(zip(op.outputs, outs, strict=True))
 
 
-def _evaluate_switch(op: Switch, env: Env, lookup: Lookup) -> list[Any]:
+def _evaluate_switch(op: Switch, env: Env, lookup: Lookup, order: int) -> list[Any]:
     def branch(region: Region) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             scope = dict(env)
-            evaluate(region.ops, scope, lookup)
+            evaluate(region.ops, scope, lookup, order)
             return [lookup(scope, atom) for atom in region.results]
 
         return run

@@ -164,7 +164,7 @@ def results(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
     if bound.layout.collect:
         valid = collected(bound)
         of_calls = zip(classes, tables.collect_reads, strict=True)
-        found = [_select_rows(valid, gather(tapes[c], rows)) for c, rows in of_calls]
+        found = [select_rows(valid, gather(tapes[c], rows)) for c, rows in of_calls]
         outs += _unpacked(bound, found)
     return outs
 
@@ -183,6 +183,11 @@ def collected(bound: Bound) -> Any:
     return jnp.arange(bound.layout.max_calls) < bound.tables.num_calls
 
 
-def _select_rows(valid: Any, rows: Any) -> Any:
-    mask = valid.reshape(valid.shape + (1,) * (rows.ndim - 1))
-    return jnp.where(mask, rows, jnp.zeros_like(rows))
+def select_rows(valid: Any, rows: Any) -> Any:
+    """Rows with zeros in the place of those that are not valid."""
+    return jnp.where(row_mask(valid, rows), rows, jnp.zeros_like(rows))
+
+
+def row_mask(valid: Any, rows: Any) -> Any:
+    """A mask of rows that broadcasts to all elements of a row."""
+    return valid.reshape(valid.shape + (1,) * (rows.ndim - 1))

@@ -18,9 +18,20 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import Bound, operands_at, plain_cell, results, with_roots
+from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._forward import (
+    Bound,
+    WaveCell,
+    operands_at,
+    plain_cell,
+    results,
+    row_mask,
+    with_roots,
+)
 from jaxrec.lowering._rows import gather
-from jaxrec.split._program import CellSpec
+from jaxrec.lowering._zero import keeps_zero
+from jaxrec.primitives._order import MAX_ORDER
+from jaxrec.split._program import CellSpec, Program
 
 
 def replay(bound: Bound) -> list[Any]:
@@ -38,14 +49,46 @@ def replay(bound: Bound) -> list[Any]:
 
 
 def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
-    fun = plain_cell(bound, spec, width)
+    linear = all(keeps_zero(program, spec) for program in _orders(bound.program))
+    fun = plain_cell(bound, spec, width) if linear else _cell_by_row(bound, spec, width)
+
+    def without_padding(valid: Any, outers: Any, exports: Any, inputs: Any) -> Any:
+        by_row = _wave.outer_by_row(spec, bound.patterns)
+        wide = [
+            x if own else jnp.broadcast_to(x, (width, *x.shape))
+            for x, own in zip(outers, by_row, strict=True)
+        ]
+        return [_moving(valid, x) for x in wide], exports, [_moving(valid, x) for x in inputs]
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
-        rows = wave[2] + jnp.minimum(jnp.arange(width), wave[1] - 1)
-        outs, _ = fun(*operands_at(bound, spec, tapes, rows, gather))
+        number = jnp.arange(width)
+        rows = wave[2] + jnp.minimum(number, wave[1] - 1)
+        given = operands_at(bound, spec, tapes, rows, gather)
+        outs, _ = fun(*(given if linear else without_padding(number < wave[1], *given)))
         tapes = list(tapes)
         for k, (c, made) in enumerate(zip(spec.outputs, outs, strict=True)):
             tapes[c] = _wave.put(tapes[c], made, wave[3 + k])
         return tapes
 
     return run
+
+
+def _orders(program: Program) -> list[Program]:
+    """The programs whose derivatives are taken where a replay is differentiated."""
+    found = [program]
+    for _ in range(MAX_ORDER):
+        found.append(found[-1].differentiated())
+    return found
+
+
+def _cell_by_row(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
+    """A cell whose outer values all have a row axis."""
+    fun = wave_function(bound.program, spec, [True] * len(spec.outers), width)
+    return lambda outers, exports, inputs: (fun(outers, exports, inputs), [])
+
+
+def _moving(valid: Any, rows: Any) -> Any:
+    """Rows that have derivatives where they are valid, and none elsewhere."""
+    if not jnp.issubdtype(rows.dtype, jnp.inexact):
+        return rows
+    return jnp.where(row_mask(valid, rows), rows, lax.stop_gradient(rows))

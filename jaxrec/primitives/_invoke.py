@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec import _compat
-from jaxrec._errors import SignatureError
+from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.executors._choice import current_executor
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
@@ -159,6 +159,13 @@ class Invocation:
 
     def collect(self) -> tuple[Any, Calls]:
         """Runs the function, mapped over `in_axes`, and reports every call."""
+        if any(f.order and not f.helper for f in self.program.graph.functions):
+            raise UnsupportedError(
+                f"collect of {self._definition.name}: a custom_vjp or custom_jvp in its body makes "
+                "recursive calls, which are not calls of the same function, since their "
+                "derivatives are those of the rule. Make the calls outside of it and pass their "
+                "results in."
+            )
         sizes = {
             jnp.shape(x)[a] for x, a in zip(self._leaves, self._axes, strict=True) if a is not None
         }

@@ -63,6 +63,10 @@ class Params:
         """The position of the first data argument of the roots."""
         return self.num_outers + len(self.program.control)
 
+    def differentiated(self) -> Params:
+        """The invocation that gives the results as they come with their derivatives."""
+        return dataclasses.replace(self, program=self.program.differentiated())
+
     def layout(self, *, readers: bool = False) -> Layout:
         """The sizes of the invocation; its capacity must have been decided."""
         assert self.max_calls is not None

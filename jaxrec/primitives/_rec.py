@@ -15,6 +15,7 @@ from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
 from jaxrec.primitives._native import is_native, run_native, run_native_now
+from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
     Wrt,
@@ -25,6 +26,7 @@ from jaxrec.primitives._primitives import (
     run_compiled,
     zero_tangent,
 )
+from jaxrec.primitives._residuals import moving
 from jaxrec.primitives._results import differentiable, outcome, outcome_types
 from jaxrec.schedule._plan import plan_in_program
 from jaxrec.transpose._backward import has_cotangent
@@ -114,9 +116,10 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
 
 
 def _reference_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], positions: Sequence[int], params: Params
+    primals: Sequence[Any], tangents: Sequence[Any], asked: Sequence[int], params: Params
 ) -> Any:
     """Differentiates the interpreter, or under `jit` the replay with waves of one call."""
+    positions = moving(params, asked, list(map(_compat.aval_of, primals)))
 
     def run(*changed: Any) -> list[Any]:
         operands = list(primals)
@@ -126,8 +129,11 @@ def _reference_jvp(
             return run_reference(params, operands)
         return run_rec(*operands, params=params)
 
-    given = [primals[k] for k in positions], [tangents[k] for k in positions]
-    outs, dots = jax.jvp(run, *given)
+    given = [
+        tangents[k] if k in asked else hidden_zero(primals[k], tangents[asked[0]])
+        for k in positions
+    ]
+    outs, dots = jax.jvp(run, [primals[k] for k in positions], given)
     carries = differentiable(params)
     return outs, [t if c else zero_tangent(x) for x, t, c in zip(outs, dots, carries, strict=True)]
 

@@ -25,7 +25,13 @@ from jaxrec.primitives._primitives import (
     rec_backward_p,
 )
 from jaxrec.primitives._rec_linear import stacked
-from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, split_residuals, with_operands
+from jaxrec.primitives._residuals import (
+    LinearCall,
+    jvp_of_replay,
+    moving,
+    split_residuals,
+    with_operands,
+)
 from jaxrec.primitives._results import differentiable
 from jaxrec.primitives._stacking import call_on_graph, collect_lanes, fresh_residuals, stack_given
 from jaxrec.schedule._plan import LanePattern
@@ -85,13 +91,15 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
     if any(p is not None and params.patterns[k] is None for k, p in zip(*_parts(wrt), strict=True)):
         return _backward_by_lane_jvp(primals, tangents, params, wrt)
     call = LinearCall(primals, params, wrt, sum(differentiable(params)))
+    positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         def at(*changed: Any) -> list[Any]:
-            return with_operands(call, operands).results_of(changed, replay)
+            return with_operands(call, operands).results_of(changed, replay, positions)
 
-        _, pull = jax.vjp(at, *(operands[k] for k in wrt.positions))
-        return over_stack(lambda *cts: list(pull(list(cts))), wrt.stack)(*given)
+        _, pull = jax.vjp(at, *(operands[k] for k in positions))
+        asked = len(wrt.positions)
+        return over_stack(lambda *cts: list(pull(list(cts)))[:asked], wrt.stack)(*given)
 
     return jvp_of_replay(run, call, tangents)
 
@@ -106,6 +114,7 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
     apart = {k: p for k, p in zip(*_parts(wrt), strict=True) if p is not None}
     patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
     wide = dataclasses.replace(params, patterns=patterns)
+    positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         repeated = [
@@ -115,15 +124,16 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
 
         def at(*changed: Any) -> list[Any]:
             full = list(repeated)
-            for k, x in zip(wrt.positions, changed, strict=True):
+            for k, x in zip(positions, changed, strict=True):
                 full[k] = x
             tables, _, _ = split_residuals(params, call.backward(), call.residuals)
             layout = call.backward().layout
             outs = replay(bound(wide, layout, tables, full))
             return [x for x in outs if has_cotangent(x)]
 
-        _, pull = jax.vjp(at, *(repeated[k] for k in wrt.positions))
-        return over_stack(lambda *cts: list(pull(list(cts))), wrt.stack)(*given)
+        _, pull = jax.vjp(at, *(repeated[k] for k in positions))
+        asked = len(wrt.positions)
+        return over_stack(lambda *cts: list(pull(list(cts)))[:asked], wrt.stack)(*given)
 
     return jvp_of_replay(run, call, tangents)
 

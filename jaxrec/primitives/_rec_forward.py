@@ -56,7 +56,7 @@ _compat.register_lowering(rec_forward_p, _run_forward)
 def _forward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
     outs = rec_forward_p.bind(*primals, params=params, wrt=wrt)
     count = len(outcome_types(params))
-    _, dots = rec_jvp(primals, tangents, params=params)
+    _, dots = rec_jvp(primals, tangents, params=params.differentiated())
     return outs, [*dots, *(zero_tangent(x) for x in outs[count:])]
 
 
@@ -65,7 +65,7 @@ _compat.register_jvp(rec_forward_p, _forward_jvp)
 
 def _forward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     batch = batch_of(params, operands, dims)
-    outs, out_dims = batch.split_outcome(rec(batch.operands, batch.params))
+    outs, out_dims = batch.split_outcome(rec(batch.operands, batch.params.differentiated()))
     types = residual_types(params, wrt, batch.one_example())
     blank = [jnp.zeros(a.shape, a.dtype) for a in types]
     return [*outs, *blank], [*out_dims, *(_compat.not_mapped for _ in blank)]

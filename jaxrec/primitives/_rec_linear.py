@@ -14,6 +14,7 @@ from jaxrec.lowering._forward import results, run_forward
 from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of
+from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import (
     Wrt,
@@ -24,7 +25,7 @@ from jaxrec.primitives._primitives import (
     rec_backward_p,
     rec_linear_p,
 )
-from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, with_operands
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, with_operands
 from jaxrec.primitives._results import differentiable, outcome_types
 from jaxrec.primitives._stacking import call_on_graph, collect_lanes, fresh_residuals, stack_given
 
@@ -92,12 +93,15 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
         primals, tangents, params = call_on_graph(primals, tangents, params, wrt, given)
     call = LinearCall(primals, params, wrt, given)
 
+    positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
+
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         def at(*changed: Any) -> list[Any]:
-            return with_operands(call, operands).results_of(changed, replay)
+            return with_operands(call, operands).results_of(changed, replay, positions)
 
         def once(*given: Any) -> list[Any]:
-            return jax.jvp(at, [operands[k] for k in wrt.positions], list(given))[1]
+            rest = [hidden_zero(operands[k], given[0]) for k in positions[len(given) :]]
+            return jax.jvp(at, [operands[k] for k in positions], [*given, *rest])[1]
 
         return over_stack(once, wrt.stack)(*given)
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import Wrt
 from jaxrec.schedule._layout import (
@@ -88,10 +89,19 @@ class LinearCall:
         self.residuals = list(operands[params.num_operands : len(operands) - given])
         self.given = list(operands[len(operands) - given :])
 
-    def results_of(self, changed: Sequence[Any], run: Any) -> list[Any]:
-        """The differentiable results of `run` on the operands with those of `wrt` replaced."""
+    def results_of(
+        self, changed: Sequence[Any], run: Any, positions: Sequence[int] | None = None
+    ) -> list[Any]:
+        """The differentiable results of `run` on the operands with some replaced.
+
+        Args:
+            changed: the new operands.
+            run: from an invocation to its results.
+            positions: of the new operands; None: those of `wrt`.
+        """
         operands = list(self.primals)
-        for k, x in zip(self.wrt.positions, changed, strict=True):
+        where = self.wrt.positions if positions is None else positions
+        for k, x in zip(where, changed, strict=True):
             operands[k] = x
         backward = self.backward()
         tables, _, _ = split_residuals(self.params, backward, self.residuals)
@@ -113,17 +123,31 @@ def with_operands(call: LinearCall, primals: list[Any]) -> LinearCall:
     return other
 
 
+def moving(params: Params, wrt: Sequence[int], avals: Sequence[Any]) -> tuple[int, ...]:
+    """The operands that a derivative is taken by: those asked for, or all that have one.
+
+    Where functions have no derivative before some have been taken, no value may hide that one is.
+    """
+    if not params.program.counts_orders:
+        return tuple(wrt)
+    control = range(params.num_outers, params.first_data)
+    rest = [
+        k for k, a in enumerate(avals) if has_cotangent(a) and k not in wrt and k not in control
+    ]
+    return (*wrt, *rest)
+
+
 def jvp_of_replay(run: Any, call: LinearCall, tangents: Sequence[Any]) -> Any:
     """Differentiates a function of operands and given values; residuals are constants."""
     count = call.params.num_operands
     start = len(tangents) - len(call.given)
     values = [*call.primals, *call.given]
     moved = [*tangents[:count], *tangents[start:]]
-    active = [
-        k
-        for k, t in enumerate(moved)
-        if type(t) is not _compat.Zero and has_cotangent(_compat.aval_of(values[k]))
+    avals = list(map(_compat.aval_of, values))
+    asked = [
+        k for k, t in enumerate(moved) if type(t) is not _compat.Zero and has_cotangent(avals[k])
     ]
+    active = moving(call.params, asked, avals[:count])
 
     def of_active(*changed: Any) -> list[Any]:
         full = list(values)
@@ -131,4 +155,5 @@ def jvp_of_replay(run: Any, call: LinearCall, tangents: Sequence[Any]) -> Any:
             full[k] = x
         return run(full[:count], full[count:])
 
-    return jax.jvp(of_active, [values[k] for k in active], [moved[k] for k in active])
+    given = [moved[k] if k in asked else hidden_zero(values[k], moved[asked[0]]) for k in active]
+    return jax.jvp(of_active, [values[k] for k in active], given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec.graph._check import check_graph
-from jaxrec.graph._ir import Atom, Call, Graph, Region, Switch, Value
+from jaxrec.graph._ir import Atom, Call, Graph, Prim, Region, Switch, Value, walk
+from jaxrec.primitives._order import has_rule
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._bound import Visits, visits_of
 from jaxrec.split._bundles import Bundles, row_type
@@ -77,6 +79,8 @@ class Program:
         visits: for each function, the arrays whose elements its calls stand for.
         row_flops: arithmetic of one call of the most expensive cell.
         native: the program for the native machine, if all values are scalars.
+        order: how often derivatives have been taken of what the program computes: with each,
+            functions with derivative rules of their own are replaced by the code of their rules.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -100,7 +104,26 @@ class Program:
     visits: tuple[Visits, ...]
     row_flops: float
     native: NativeProgram | None
+    order: int = 0
     cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+
+    def differentiated(self) -> Program:
+        """What computes the results where they come together with their derivatives."""
+        if not self._has_rules:
+            return self
+        if "differentiated" not in self.cache:
+            self.cache["differentiated"] = dataclasses.replace(self, order=self.order + 1, cache={})
+        return self.cache["differentiated"]
+
+    @functools.cached_property
+    def counts_orders(self) -> bool:
+        """Whether a function has no derivative before some have been taken."""
+        return any(function.order for function in self.graph.functions)
+
+    @functools.cached_property
+    def _has_rules(self) -> bool:
+        ops = (op for function in self.graph.functions for op in walk(function.body))
+        return any(isinstance(op, Prim) and has_rule(op.eqn) for op in ops)
 
     @property
     def name(self) -> str:

@@ -6,13 +6,14 @@ linearised where it stands: what the rule computes beforehand, recursive calls i
 part of the body, and the linear rest, which makes no calls, is attached to the results as the
 derivative with respect to the arguments.
 
-The derivative of what is computed beforehand is not taken away: the attached rule just gives it no
-cotangent. Derivatives of the rule itself (second derivatives) are therefore right.
+What is computed beforehand has no derivative of the order that the rule takes, but those of the
+orders after it: derivatives of the rule go through it. So the calls that are made there enter
+another function, of a higher `order`, and rules that stand there are `inactive` that often.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,90 +23,110 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
+from jaxrec.primitives._order import inactive
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._pass import Pass
 
-MAX_ORDER = 4
-"""Up to which order of derivatives a rule that calls its own function is followed.
 
-A forward rule commonly calls the function for its value. That inner call matters for the next
-derivative only; beyond this order it is the function without its rule.
-"""
+class Rule:
+    """An equation with a derivative rule that makes calls, taken apart.
 
-Staged = tuple[ClosedJaxpr, Sequence[Any]]
-"""A jaxpr and its arguments."""
-
-
-def with_rule(running: Pass, eqn: JaxprEqn, values: list[Any]) -> Staged:
-    """Replaces an equation with a derivative rule by one whose rule makes no calls.
-
-    Raises:
-        UnsupportedError: a backward rule makes recursive calls, a forward rule differentiates one,
-            or a rule closes over values of the body.
+    Attributes:
+        beforehand: what the rule computes before there are tangents or cotangents: the results,
+            then what the linear rest holds on to.
+        args: its arguments.
     """
-    inexact = [jnp.issubdtype(_compat.aval_of(x).dtype, jnp.inexact) for x in values]
-    first = eqn.params["num_consts"]
-    moved = [k for k, atom in enumerate(eqn.invars) if k >= first and inexact[k]]
-    moved = [k for k in moved if not _compat.is_literal(eqn.invars[k])]
-    closed = [k for k in range(first) if inexact[k] and not _compat.is_concrete(values[k])]
-    stage = _backward if eqn.primitive.name == "custom_vjp_call" else _forward
 
-    def run(*own: Any) -> list[Any]:
-        def apply(*moving: Any) -> list[Any]:
-            new = dict(zip(moved, moving, strict=True))
-            return _compat.bind_equation(eqn, [new.get(k, x) for k, x in enumerate(values)])
+    beforehand: ClosedJaxpr
+    args: list[Any]
 
-        return stage(running, apply, own[: len(moved)], own[len(moved) :])
+    def __init__(self, running: Pass, eqn: JaxprEqn, values: list[Any]) -> None:
+        """Linearises the equation.
 
-    args = [values[k] for k in (*moved, *closed)]
-    staged = jax.make_jaxpr(run)(*args)
-    if not all(_compat.is_concrete(x) or any(x is v for v in values) for x in staged.consts):
-        raise UnsupportedError(_closure(running))
-    return staged, args
+        Raises:
+            UnsupportedError: a backward rule makes recursive calls, a forward rule differentiates
+                one, or a rule closes over values of the body.
+        """
+        self._running = running
+        inexact = [jnp.issubdtype(_compat.aval_of(x).dtype, jnp.inexact) for x in values]
+        first = eqn.params["num_consts"]
+        moved = [k for k, atom in enumerate(eqn.invars) if k >= first and inexact[k]]
+        moved = [k for k in moved if not _compat.is_literal(eqn.invars[k])]
+        closed = [k for k in range(first) if inexact[k] and not _compat.is_concrete(values[k])]
+        self._moved, self._closed = [values[k] for k in moved], [values[k] for k in closed]
+        self._is_backward = eqn.primitive.name == "custom_vjp_call"
+        trees: list[Any] = []
 
+        def run(*moving: Any) -> list[Any]:
+            def apply(*moving: Any) -> list[Any]:
+                new = dict(zip(moved, moving, strict=True))
+                return _compat.bind_equation(eqn, [new.get(k, x) for k, x in enumerate(values)])
 
-def _backward(running: Pass, apply: Any, moved: Sequence[Any], closed: Sequence[Any]) -> list[Any]:
-    outs, pullback = jax.vjp(apply, *moved)
-    residuals, tree = jax.tree.flatten(pullback)
-    with _context.entered(_Refusing(running)):
-        jax.eval_shape(pullback, list(map(_cotangent, outs)))
+            outs, rest = (jax.vjp if self._is_backward else jax.linearize)(apply, *moving)
+            if self._is_backward:
+                with _context.entered(_Refusing(running)):
+                    jax.eval_shape(rest, list(map(_cotangent, outs)))
+            residuals, tree = jax.tree.flatten(rest)
+            trees.append(tree)
+            return [*outs, *residuals]
 
-    @jax.custom_vjp
-    def attach(moved: Any, closed: Any, outs: Any, residuals: Any) -> Any:
-        del moved, closed, residuals
-        return outs
-
-    def forward(moved: Any, closed: Any, outs: Any, residuals: Any) -> Any:
-        del moved
-        if closed:
+        self.beforehand, self.args = jax.make_jaxpr(run)(*self._moved), self._moved
+        self._tree, self._outputs = trees[-1], len(eqn.outvars)
+        consts = self.beforehand.consts
+        if not all(_compat.is_concrete(x) or any(x is v for v in values) for x in consts):
             raise UnsupportedError(_closure(running))
-        return outs, residuals
 
-    def backward(residuals: Any, cotangents: Any) -> Any:
-        return jax.tree.unflatten(tree, residuals)(cotangents), None, None, None
+    def attach(self, made: Sequence[Any], order: int) -> list[Any]:
+        """The results, with the rule as their derivative.
 
-    attach.defvjp(forward, backward)
-    return attach(tuple(moved), tuple(closed), outs, residuals)
+        Args:
+            made: what `beforehand` has given.
+            order: how many rules of the same frame the equation stands inside of.
+        """
+        attached = self._with_pullback() if self._is_backward else self._with_pushforward()
+        counts = len(self._moved), len(self._closed), self._outputs
+        ends = np.cumsum(counts)
 
+        def run(*flat: Any) -> list[Any]:
+            parts = np.split(np.arange(len(flat)), ends)
+            return attached(*(tuple(flat[k] for k in part) for part in parts))
 
-def _forward(running: Pass, apply: Any, moved: Sequence[Any], closed: Sequence[Any]) -> list[Any]:
-    outs, pushforward = jax.linearize(apply, *moved)
-    residuals, tree = jax.tree.flatten(pushforward)
+        return inactive(run, order)(*self._moved, *self._closed, *made)
 
-    @jax.custom_jvp
-    def attach(moved: Any, closed: Any, outs: Any, residuals: Any) -> Any:
-        del moved, closed, residuals
-        return outs
+    def _with_pullback(self) -> Callable[..., list[Any]]:
+        @jax.custom_vjp
+        def attach(moved: Any, closed: Any, outs: Any, residuals: Any) -> Any:
+            del moved, closed, residuals
+            return list(outs)
 
-    @attach.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        _, closed, outs, residuals = primals
-        if closed:
-            raise UnsupportedError(_closure(running))
-        return outs, jax.tree.unflatten(tree, residuals)(*tangents[0])
+        def forward(moved: Any, closed: Any, outs: Any, residuals: Any) -> Any:
+            del moved
+            if closed:
+                raise UnsupportedError(_closure(self._running))
+            return list(outs), residuals
 
-    return attach(tuple(moved), tuple(closed), outs, residuals)
+        def backward(residuals: Any, cotangents: Any) -> Any:
+            return jax.tree.unflatten(self._tree, residuals)(cotangents), None, None, None
+
+        attach.defvjp(forward, backward)
+        return attach
+
+    def _with_pushforward(self) -> Callable[..., list[Any]]:
+        @jax.custom_jvp
+        def attach(moved: Any, closed: Any, outs: Any, residuals: Any) -> Any:
+            del moved, closed, residuals
+            return list(outs)
+
+        @attach.defjvp
+        def _(primals: Any, tangents: Any) -> Any:
+            _, closed, outs, residuals = primals
+            if closed:
+                raise UnsupportedError(_closure(self._running))
+            rest = jax.tree.unflatten(self._tree, residuals)
+            return list(outs), rest(*tangents[0])
+
+        return attach
 
 
 def _closure(running: Pass) -> str:
@@ -128,8 +149,8 @@ class _Refusing(Pass):
     def __init__(self, running: Pass) -> None:
         super().__init__(running.program, running.instance, probing=False)
 
-    def call(self, definition: Definition, args: Sequence[Any]) -> Any:
-        del args
+    def call(self, definition: Definition, args: Sequence[Any], rules: int = 0) -> Any:
+        del args, rules
         raise UnsupportedError(
             f"{self.name} uses a custom_vjp whose backward rule calls {definition.name} "
             "recursively. Make the calls in the forward rule and hand their results to the "

@@ -19,6 +19,7 @@ from jaxrec.primitives._call import (
 )
 
 Rule = Callable[[JaxprEqn, list[Any]], list[Any] | None]
+Plain = Callable[[JaxprEqn, list[Any]], list[Any]]
 
 ALWAYS_INLINED = {
     "jit": "jaxpr",
@@ -61,7 +62,9 @@ def _branches(eqn: JaxprEqn, operands: Sequence[Any]) -> list[ClosedJaxpr]:
     return []
 
 
-def evaluate(rule: Rule, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
+def evaluate(
+    rule: Rule, body: ClosedJaxpr, args: Sequence[Any], plain: Plain = _compat.bind_equation
+) -> list[Any]:
     """Evaluates a jaxpr on tracers, the equations that make calls by a rule.
 
     Args:
@@ -69,6 +72,7 @@ def evaluate(rule: Rule, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
             be evaluated, which there are for choices and for equations that only call a jaxpr.
         body: the jaxpr.
         args: its arguments.
+        plain: evaluates the equations that make no calls.
     """
     env = dict(zip(body.jaxpr.constvars, body.consts, strict=True))
     env.update(zip(body.jaxpr.invars, args, strict=True))
@@ -77,23 +81,25 @@ def evaluate(rule: Rule, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
         return atom.val if _compat.is_literal(atom) else env[atom]
 
     for eqn in body.eqns:
-        outs = _equation(rule, eqn, list(map(read, eqn.invars)))
+        outs = _equation(rule, plain, eqn, list(map(read, eqn.invars)))
         env.update(zip(eqn.outvars, outs, strict=True))
     return list(map(read, body.jaxpr.outvars))
 
 
-def _equation(rule: Rule, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+def _equation(rule: Rule, plain: Plain, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
     if not makes_calls(eqn):
-        return _compat.bind_equation(eqn, values)
+        return plain(eqn, values)
     outs = rule(eqn, values)
     if outs is not None:
         return outs
     branches = _branches(eqn, values[1:])
     if branches:
         args = values[1:] if eqn.primitive.name == "cond" else []
-        return choose(values[0], [lambda b=b: evaluate(rule, b, args) for b in branches])
+        return choose(values[0], [lambda b=b: evaluate(rule, b, args, plain) for b in branches])
     inner = inlined(eqn)
-    return _compat.bind_equation(eqn, values) if inner is None else evaluate(rule, inner, values)
+    if inner is None:
+        return _compat.bind_equation(eqn, values)
+    return evaluate(rule, inner, values, plain)
 
 
 def choose(index: Any, branches: Sequence[Callable[[], list[Any]]]) -> list[Any]:

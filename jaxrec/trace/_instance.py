@@ -24,6 +24,8 @@ class Definition:
         memo: whether calls with equal arguments are one call.
         helper: whether it stands for a loop of the user's code and not for a function.
         trips: of a helper that calls itself, how often each call from elsewhere runs it at most.
+        order: how many derivative rules its calls stand inside of. What a rule computes beforehand
+            has no derivative of that order: it is another function than the one called elsewhere.
     """
 
     name: str
@@ -34,6 +36,11 @@ class Definition:
     memo: bool = dataclasses.field(default=False, compare=False)
     helper: bool = dataclasses.field(default=False, compare=False)
     trips: int | None = dataclasses.field(default=None, compare=False)
+    order: int = 0
+
+    def inside(self, rules: int) -> Definition:
+        """The function as it is called inside so many more derivative rules."""
+        return dataclasses.replace(self, order=self.order + rules) if rules else self
 
 
 @dataclasses.dataclass(eq=False)

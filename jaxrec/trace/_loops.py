@@ -19,8 +19,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
-from jaxrec.primitives._call import call_path_p
-from jaxrec.trace._derivatives import MAX_ORDER, with_rule
+from jaxrec.primitives._call import call_path_p, rec_call_p
+from jaxrec.primitives._order import MAX_ORDER, has_rule, inactive
+from jaxrec.trace._derivatives import Rule
 from jaxrec.trace._evaluate import choose, evaluate, is_plain
 from jaxrec.trace._scan import Scan, counters, leaf_size, may_carry_control
 from jaxrec.trace._scope import Helper, Scope, Shape, packed_shape
@@ -44,12 +45,30 @@ def without_loops(scope_of: Callable[[Sequence[Any]], Scope], body: ClosedJaxpr)
 
 def _run(scope: Scope, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
     def rule(eqn: JaxprEqn, values: list[Any]) -> list[Any] | None:
+        if eqn.primitive is rec_call_p:
+            return _call(scope, eqn, values)
         if eqn.primitive is call_path_p:
             return call_path_p.bind(within=(*scope.within, *eqn.params["within"]))
         replaced = _REPLACED.get(eqn.primitive.name)
         return None if replaced is None else replaced(scope, eqn, values)
 
-    return evaluate(rule, body, args)
+    def plain(eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+        def run(*given: Any) -> list[Any]:
+            return _compat.bind_equation(eqn, given)
+
+        return inactive(run, scope.rules)(*values) if has_rule(eqn) else run(*values)
+
+    return evaluate(rule, body, args, plain)
+
+
+def _call(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+    """A recursive call; inside a derivative rule, one of a function without that derivative."""
+    callee = eqn.params["callee"]
+    if callee.definition.order == scope.order:
+        return _compat.bind_equation(eqn, values)
+    args = jax.tree.unflatten(callee.args.tree, values)
+    definition = dataclasses.replace(callee.definition, order=0)
+    return jax.tree.leaves(scope.running.call(definition, args, scope.rules))
 
 
 def _while(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
@@ -267,10 +286,11 @@ def _part_shape(aval: Any, size: int) -> Shape | None:
 
 def _rule(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
     """A function with a derivative rule, which may call the function again."""
-    if scope.rules == MAX_ORDER:
+    if scope.order == MAX_ORDER:
         return _run(scope, eqn.params["call_jaxpr"], values)
     inner = dataclasses.replace(scope, rules=scope.rules + 1)
-    return _run(inner, *with_rule(scope.running, eqn, values))
+    rule = Rule(scope.running, eqn, values)
+    return rule.attach(_run(inner, rule.beforehand, rule.args), scope.rules)
 
 
 _REPLACED: dict[str, Callable[[Scope, JaxprEqn, list[Any]], list[Any]]] = {

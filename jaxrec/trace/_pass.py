@@ -29,8 +29,15 @@ class Pass:
         """The function whose body is running."""
         return self.instance.name
 
-    def call(self, definition: Definition, args: Sequence[Any]) -> Any:
-        """Stages a call of a recursive function, or stands for its result while probing."""
+    def call(self, definition: Definition, args: Sequence[Any], rules: int = 0) -> Any:
+        """Stages a call of a recursive function, or stands for its result while probing.
+
+        Args:
+            definition: the function.
+            args: its arguments.
+            rules: how many derivative rules of this body the call stands inside of.
+        """
+        definition = definition.inside(self.instance.definition.order + rules)
         leaves, tree = jax.tree.flatten(tuple(args))
         callee, leaves = self.program.callee(self, definition, args, leaves, tree)
         result = self.program.result_of(callee)

@@ -36,7 +36,7 @@ class Scope:
     Attributes:
         running: the pass over the function.
         arguments: arguments of the function, which calls can pass on as they are.
-        rules: how many derivative rules the equations are inside of.
+        rules: how many derivative rules of this frame the equations are inside of.
         within: the loops of this frame that the equations are inside of, and the iteration of each.
         loops: numbers for the loops of this frame.
     """
@@ -46,6 +46,11 @@ class Scope:
     rules: int = 0
     within: tuple[int, ...] = ()
     loops: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    @property
+    def order(self) -> int:
+        """How many derivative rules the equations are inside of, those of callers included."""
+        return self.running.instance.definition.order + self.rules
 
     def is_argument(self, value: Any) -> bool:
         """Whether a value is an argument or a constant: perhaps the same in all calls."""
@@ -111,4 +116,5 @@ class Helper:
 
     def call(self, scope: Scope, values: Sequence[Any]) -> list[Any]:
         """Stages a call of the helper."""
-        return scope.running.call(self._definition, list(map(_pack, values, self.shapes)))
+        args = list(map(_pack, values, self.shapes))
+        return scope.running.call(self._definition, args, scope.rules)

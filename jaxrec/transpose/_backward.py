@@ -22,8 +22,9 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
-from jaxrec.lowering._forward import Bound, operands, operands_at, plain_cell
+from jaxrec.lowering._forward import Bound, operands, operands_at, plain_cell, select_rows
 from jaxrec.lowering._rows import gather_rows, sum_over_readers
+from jaxrec.lowering._zero import keeps_zero
 from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -387,8 +388,9 @@ class After:
     ) -> None:
         self.replay, self.spec, self.ct_tapes, self.cut_tapes = replay, spec, ct_tapes, cut_tapes
         patterns = replay.bound.patterns
+        self._keeps_zero = keeps_zero(replay.bound.program, spec)
         self.lanes = {p: patterns[p] or lanes[p] for p in spec.outers if p in lanes}
-        self.own_rows = any(
+        self.own_rows = not self._keeps_zero or any(
             lane is not None and patterns[p] is None for p, lane in self.lanes.items()
         )
         self.width = min(replay.bound.layout.step_rows, self._affordable())
@@ -427,7 +429,8 @@ class After:
         values = self._values(start, count)
         saved = self._saved(start, values)
         cts = self._cotangents(start)
-        return self._add(values, saved, cts, self._cuts(values, saved, cts, start), totals, start)
+        cuts = self._cuts(values, saved, cts, start)
+        return self._add(values, saved, cts, cuts, totals, start, count)
 
     def _values(self, start: Any, count: Any) -> list[Any]:
         bound = self.replay.bound
@@ -460,7 +463,7 @@ class After:
         return [_wave.block(tape, start, self.width) for tape in self.cut_tapes]
 
     def _add(
-        self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any
+        self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any, count: Any
     ) -> dict[int, Any]:
         spec, width = self.spec, self.width
         by_row = self.replay.backward.by_row(spec, self.own_rows)
@@ -472,6 +475,9 @@ class After:
             for p in positions
         ]
         summed = self.vjp.after(values, saved, cts, cuts, given)
+        if not self._keeps_zero:
+            valid = start + jnp.arange(width) < self.replay.bound.layout.pad + count
+            summed = [select_rows(valid, x) for x in summed]
         lanes = _wave.cell_lanes(spec, self.replay.bound.tables, start, width)
         return {
             p: self._by_lane(totals[p], x, lanes, self.lanes[p]) if p in rows else x

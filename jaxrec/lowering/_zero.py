@@ -1,0 +1,143 @@
+"""Whether a cell's cotangents are zero where those of its results are.
+
+Rows that no call stands for repeat one that does, with cotangents of zero. That adds nothing to a
+sum over rows if derivatives are linear, as those of JAX's operations are. A `custom_vjp` may give
+anything for a cotangent of zero (weight decay in a backward rule); then such rows must be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxprs_in_params
+
+from jaxrec import _compat
+from jaxrec.graph._ir import Op, Prim, Switch
+from jaxrec.lowering._cell import row_function
+from jaxrec.split._program import CellSpec, Program
+
+_ALL_ZERO = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze"}
+_ALL_ZERO |= {"expand_dims", "slice", "pad", "concatenate", "copy", "copy_p", "rev"}
+_ALL_ZERO |= {"add", "add_any", "sub", "neg", "reduce_sum", "cumsum", "reduce_max", "reduce_min"}
+_ALL_ZERO |= {"sin", "tan", "tanh", "sinh", "asin", "atan", "asinh", "expm1", "log1p", "erf"}
+_ALL_ZERO |= {"abs", "sign", "sqrt", "cbrt", "square", "round", "floor", "ceil"}
+_ALL_ZERO |= {"real", "imag", "conj", "reduce_precision"}
+_ANY_ZERO = {"mul", "dot_general", "conv_general_dilated"}
+_FIRST_ZERO = {"div", "gather", "dynamic_slice", "rem"}
+
+
+def keeps_zero(program: Program, spec: CellSpec) -> bool:
+    """Whether the backward pass of a cell is known to give zeros for zeros."""
+    if not any(map(_has_backward_rule, spec.cell.ops)):
+        return True
+    key = ("keeps zero", spec.cell.index)
+    if key not in program.cache:
+        program.cache[key] = _analyse(program, spec)
+    return program.cache[key]
+
+
+def _has_backward_rule(op: Op) -> bool:
+    if isinstance(op, Switch):
+        return any(map(_has_backward_rule, (x for r in op.regions for x in r.ops)))
+    return isinstance(op, Prim) and _is_backward_rule(op.eqn)
+
+
+def _is_backward_rule(eqn: JaxprEqn) -> bool:
+    return eqn.primitive.name == "custom_vjp_call" or any(
+        _is_backward_rule(inner) for jaxpr in jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
+    )
+
+
+def _analyse(program: Program, spec: CellSpec) -> bool:
+    outers = [program.outers[k].aval for k in spec.outers]
+    exports = [v.aval for v in spec.cell.exports]
+    values = [*outers, *exports, *(program.classes[c] for c in spec.inputs)]
+    moved = [k for k, a in enumerate(values) if jnp.issubdtype(a.dtype, jnp.inexact)]
+    ends = len(outers), len(outers) + len(exports)
+    row = row_function(program, spec)
+
+    def forward(*given: Any) -> Any:
+        def of_moved(*changed: Any) -> list[Any]:
+            full = list(given)
+            for k, x in zip(moved, changed, strict=True):
+                full[k] = x
+            outs = row(full[: ends[0]], full[ends[0] : ends[1]], full[ends[1] :])
+            return [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+        return jax.vjp(of_moved, *(given[k] for k in moved))
+
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in values]
+    outs, pullback = jax.eval_shape(forward, *shapes)
+    leaves, tree = jax.tree.flatten(pullback)
+
+    def backward(leaves: Sequence[Any], cts: Any) -> Any:
+        return jax.tree.unflatten(tree, leaves)(cts)
+
+    closed = jax.make_jaxpr(backward)(leaves, outs)
+    return all(_zeros(closed, [False] * len(leaves) + [True] * len(outs)))
+
+
+def _zeros(closed: ClosedJaxpr, given: Sequence[bool]) -> list[bool]:
+    """Which results of a jaxpr are zeros, where some of its arguments are."""
+    env: dict[Any, bool] = dict(zip(closed.jaxpr.invars, given, strict=True))
+    for var, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+        env[var] = _is_zero(const)
+
+    def read(atom: Any) -> bool:
+        return _is_zero(atom.val) if _compat.is_literal(atom) else env[atom]
+
+    for eqn in closed.jaxpr.eqns:
+        outs = _equation(eqn, [read(a) for a in eqn.invars])
+        env.update(zip(eqn.outvars, outs, strict=True))
+    return [read(atom) for atom in closed.jaxpr.outvars]
+
+
+def _equation(eqn: JaxprEqn, zero: list[bool]) -> list[bool]:
+    name, count = eqn.primitive.name, len(eqn.outvars)
+    inner: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    if name in {"jit", "pjit", "closed_call", "custom_jvp_call", "checkpoint", "remat2"}:
+        closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
+        return _zeros(closed, zero)
+    if name in _ALL_ZERO:
+        return [all(zero)] * count
+    if name in _ANY_ZERO:
+        return [any(zero)] * count
+    if name in _FIRST_ZERO:
+        return [zero[0]] * count
+    if name == "select_n":
+        return [all(zero[1:])]
+    if name in {"scatter-add", "scatter_add"}:
+        return [zero[0] and zero[2]]
+    if name == "dynamic_update_slice":
+        return [zero[0] and zero[1]]
+    if name == "integer_pow":
+        return [zero[0] and eqn.params["y"] > 0]
+    if name in {"max", "min", "clamp"}:
+        return [_clips_zero_to_zero(eqn, zero)]
+    return [False] * count
+
+
+def _clips_zero_to_zero(eqn: JaxprEqn, zero: list[bool]) -> bool:
+    if eqn.primitive.name == "clamp":
+        low, x, high = zip(eqn.invars, zero, strict=True)
+        return x[1] and _bounds(*low, below=True) and _bounds(*high, below=False)
+    below = eqn.primitive.name == "max"
+    pairs = list(zip(eqn.invars, zero, strict=True))
+    return any(zero) and all(_bounds(*pair, below=below) for pair in pairs)
+
+
+def _bounds(atom: Any, zero: bool, below: bool) -> bool:
+    """Whether a bound is a number that lets zero through."""
+    if zero or not _compat.is_literal(atom):
+        return zero
+    value = np.asarray(atom.val)
+    return bool(np.all(value <= 0 if below else value >= 0))
+
+
+def _is_zero(value: Any) -> bool:
+    known = _compat.is_concrete(value) and isinstance(_compat.aval_of(value).dtype, np.dtype)
+    return known and not np.any(np.asarray(value))

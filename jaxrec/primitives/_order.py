@@ -1,0 +1,145 @@
+"""What an operation is once derivatives have been taken of the results that it leads to.
+
+JAX replaces a function with a derivative rule (`custom_jvp`, `custom_vjp`) by the code of its rule
+when it differentiates it. The value that comes with a first derivative is therefore computed by the
+rule's code, and the second derivative of that value is the derivative of this code, not once more
+that of the rule. An invocation keeps its operations as they were traced, so it has to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Primitive,
+    jaxpr_as_fun,
+    jaxprs_in_params,
+)
+
+from jaxrec import _compat
+
+MAX_ORDER = 3
+"""Up to which order of derivatives a rule that makes recursive calls is followed.
+
+Each order is a set of functions of its own. A call inside so many rules is one of the function
+without its rule.
+"""
+
+_RULES = {"custom_jvp_call", "custom_vjp_call"}
+
+
+def has_rule(eqn: JaxprEqn) -> bool:
+    """Whether an operation is, or contains, a function with a derivative rule of its own."""
+    return eqn.primitive.name in _RULES or any(
+        has_rule(inner) for jaxpr in jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
+    )
+
+
+def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any]:
+    """Evaluates an operation as derivatives of the given order leave it.
+
+    Args:
+        eqn: the operation.
+        values: its operands.
+        order: how often derivatives have been taken of it already: that many of its rules are
+            replaced by their code. If negative, how often one will be taken before its first.
+    """
+    if order == 0 or not has_rule(eqn):
+        return _compat.bind_equation(eqn, values)
+    if order < 0:
+        return inactive(lambda *x: _compat.bind_equation(eqn, x), -order)(*values)
+    moved = [
+        k
+        for k, (x, atom) in enumerate(zip(values, eqn.invars, strict=True))
+        if jnp.issubdtype(_compat.aval_of(x).dtype, jnp.inexact) and not _compat.is_literal(atom)
+    ]
+
+    def run(*changed: Any) -> list[Any]:
+        new = dict(zip(moved, changed, strict=True))
+        return _compat.bind_equation(eqn, [new.get(k, x) for k, x in enumerate(values)])
+
+    for _ in range(order):
+        run = _differentiated(run)
+    return run(*(values[k] for k in moved))
+
+
+def _differentiated(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """The value that `jax.vjp` returns beside the derivative."""
+    return lambda *args: list(jax.vjp(fun, *args)[0])
+
+
+def inactive(fun: Callable[..., list[Any]], order: int) -> Callable[..., list[Any]]:
+    """A function of arrays that has no derivative the first `order` times one is taken.
+
+    Its tangents are then zeros, but ones that JAX cannot tell: what follows has to see that a
+    derivative is taken, in order to count it.
+    """
+    if order == 0:
+        return fun
+
+    def without(*args: Any) -> list[Any]:
+        closed = jax.make_jaxpr(fun)(*args)
+        return inactive_p.bind(*closed.consts, *args, jaxpr=closed.jaxpr, order=order)
+
+    return without
+
+
+def still(values: Sequence[Any], order: int) -> list[Any]:
+    """Values that have no derivative the first `order` times one is taken."""
+    return inactive(lambda *x: list(x), order)(*values)
+
+
+inactive_p = Primitive("inactive")
+inactive_p.multiple_results = True
+
+
+def _run(*operands: Any, jaxpr: Jaxpr, order: int) -> list[Any]:
+    del order
+    count = len(jaxpr.constvars)
+    return jaxpr_as_fun(ClosedJaxpr(jaxpr, operands[:count]))(*operands[count:])
+
+
+@inactive_p.def_abstract_eval
+def _types(*_: Any, jaxpr: Jaxpr, order: int) -> list[Any]:
+    del order
+    return [atom.aval for atom in jaxpr.outvars]
+
+
+def _jvp(primals: Any, tangents: Any, *, jaxpr: Jaxpr, order: int) -> Any:
+    if order > 1:
+        outs = inactive_p.bind(*primals, jaxpr=jaxpr, order=order - 1)
+    else:
+        outs = _run(*primals, jaxpr=jaxpr, order=0)
+    given = next(t for t in tangents if type(t) is not _compat.Zero)
+    return outs, [hidden_zero(x, given) for x in outs]
+
+
+def hidden_zero(x: Any, given: Any) -> Any:
+    """A tangent of zeros that is computed from another; so its cotangent is zero, never NaN."""
+    aval = _compat.aval_of(x)
+    if not jnp.issubdtype(aval.dtype, jnp.inexact):
+        return _compat.Zero(aval.to_tangent_aval())
+    zero = jnp.where(False, given, jnp.zeros_like(given)).sum()
+    if jnp.iscomplexobj(zero) and not jnp.issubdtype(aval.dtype, jnp.complexfloating):
+        zero = zero.real
+    return jnp.broadcast_to(jax.lax.convert_element_type(zero, aval.dtype), aval.shape)
+
+
+def _batch(operands: Any, dims: Any, *, jaxpr: Jaxpr, order: int) -> Any:
+    def run(*given: Any) -> list[Any]:
+        return _run(*given, jaxpr=jaxpr, order=order)
+
+    outs = inactive(jax.vmap(run, tuple(dims)), order)(*operands)
+    return outs, [0] * len(outs)
+
+
+inactive_p.def_impl(_run)
+_compat.register_jvp(inactive_p, _jvp)
+_compat.register_batching(inactive_p, _batch)
+_compat.register_lowering(inactive_p, _run)

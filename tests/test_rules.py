@@ -1,0 +1,260 @@
+"""Derivative rules that are not the derivative: what JAX does of each order, and so does jaxrec.
+
+A rule that is right hides which code is differentiated. These rules are wrong on purpose, and the
+oracle is the same text as plain Python recursion under the same transformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from zoo import JAXREC, PYTHON, Language, assert_close
+
+import jaxrec as jr
+
+RULES: dict[str, Callable[[Language], Any]] = {}
+
+
+def rule(build: Any) -> Any:
+    RULES[build.__name__] = build
+    return build
+
+
+@jax.custom_vjp
+def bent(y: Any) -> Any:
+    return jnp.sin(y)
+
+
+bent.defvjp(lambda y: (jnp.sin(y), y), lambda y, g: (g * 0.7 * y,))
+
+
+@jax.custom_vjp
+def decayed(y: Any) -> Any:
+    return jnp.sin(y)
+
+
+decayed.defvjp(lambda y: (jnp.sin(y), y), lambda y, g: (jnp.sin(g * y) + 0.3 * y,))
+
+
+@jax.custom_jvp
+def pushed(y: Any) -> Any:
+    return jnp.sin(y)
+
+
+pushed.defjvp(lambda p, t: (jnp.sin(p[0]), 0.7 * p[0] * t[0]))
+
+
+def around(lang: Language, within: Callable[[Any], Callable[..., Any]]) -> Any:
+    """A recursion with a rule around one of its two calls."""
+
+    @lang.rec_fn(max_calls=64)
+    def f(x, n):
+        applied = within(f)
+        return lang.cond(
+            n <= 0, lambda: jnp.tanh(x), lambda: applied(x, n) * x + x * f(0.9 * x, n - 1)
+        )
+
+    return f
+
+
+@rule
+def backward_rule(lang: Language) -> Any:
+    def within(f: Any) -> Any:
+        def value(y, n):
+            return jnp.sin(f(y * 0.5, n - 1))
+
+        applied = jax.custom_vjp(value)
+        applied.defvjp(lambda y, n: (value(y, n), y), lambda y, g: (g * 0.7 * y, None))
+        return applied
+
+    return around(lang, within)
+
+
+@rule
+def backward_rule_of_itself(lang: Language) -> Any:
+    """The forward rule calls the function for its value, as is usual."""
+
+    def within(f: Any) -> Any:
+        applied = jax.custom_vjp(lambda y, n: jnp.sin(f(y * 0.5, n - 1)))
+        applied.defvjp(lambda y, n: (applied(y, n), y), lambda y, g: (g * 0.7 * y, None))
+        return applied
+
+    return around(lang, within)
+
+
+@rule
+def rule_with_a_bias(lang: Language) -> Any:
+    """The backward rule gives something for a cotangent of zero."""
+
+    def within(f: Any) -> Any:
+        applied = jax.custom_vjp(lambda y, n: jnp.sin(f(y * 0.5, n - 1)))
+
+        def forward(y, n):
+            inner = f(y * 0.5, n - 1)
+            return jnp.sin(inner), (y, inner)
+
+        applied.defvjp(forward, lambda r, g: (jnp.sin(g * r[1]) + 0.3 * r[0], None))
+        return applied
+
+    return around(lang, within)
+
+
+@rule
+def forward_rule(lang: Language) -> Any:
+    def within(f: Any) -> Any:
+        applied = jax.custom_jvp(lambda y, n: jnp.sin(f(y * 0.5, n - 1)))
+
+        @applied.defjvp
+        def _(primals, tangents):
+            value = applied(*primals)
+            return value, 0.7 * primals[0] * value * tangents[0]
+
+        return applied
+
+    return around(lang, within)
+
+
+def without_calls(lang: Language, activation: Any) -> Any:
+    """Rules in cells, on values of a call and on a value that all calls share."""
+
+    @lang.rec_fn(max_calls=64)
+    def f(w, x, n):
+        def node():
+            return activation(w * f(w, x * 0.5, n - 1)) + x * f(w, x, n - 1) * activation(w)
+
+        return lang.cond(n <= 0, lambda: activation(w) * activation(x), node)
+
+    return lambda x, n: f(x, jnp.cos(x), n)
+
+
+RULES["backward_rule_in_cells"] = lambda lang: without_calls(lang, bent)
+RULES["rule_with_a_bias_in_cells"] = lambda lang: without_calls(lang, decayed)
+RULES["forward_rule_in_cells"] = lambda lang: without_calls(lang, pushed)
+
+
+@pytest.fixture(autouse=True)
+def _double() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def loss_of(name: str, lang: Language) -> Callable[[Any], Any]:
+    fun = RULES[name](lang)
+    return lambda x: (fun(x, 2) ** 2).sum() + fun(x, 2)[0]
+
+
+def point() -> Any:
+    return jnp.array([0.3, -0.8, 1.1])
+
+
+def second(loss: Any) -> Any:
+    """Through the value and through the derivative, of one point and of two at a time."""
+
+    def first(x):
+        value, slope = jax.value_and_grad(loss)(x)
+        values, slopes = jax.vmap(jax.value_and_grad(loss))(jnp.stack([x, 2 * x]))
+        return jnp.sin(value) + (slope**2).sum() + jnp.cos(values).sum() + (slopes**3).sum()
+
+    return jax.value_and_grad(first)
+
+
+def third(loss: Any) -> Any:
+    def squared(fun: Any) -> Any:
+        return lambda x: sum(jnp.sum(part**2) for part in jax.value_and_grad(fun)(x))
+
+    return jax.grad(squared(squared(loss)))
+
+
+@pytest.mark.parametrize("name", ["rule_with_a_bias", "rule_with_a_bias_in_cells"])
+def test_rules_that_do_not_keep_zero(name: str) -> None:
+    """What is computed for no call, or for a rule's own use, gets none of their bias."""
+
+    def both(loss: Any) -> Any:
+        return lambda x: (jax.grad(loss)(x), jax.vmap(jax.grad(loss))(jnp.stack([x, 2 * x])))
+
+    got = jax.jit(both(loss_of(name, JAXREC)))(point())
+    assert_close(got, both(loss_of(name, PYTHON))(point()), 1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if name != "rule_with_a_bias"])
+def test_second_derivatives(name: str) -> None:
+    got = jax.jit(second(loss_of(name, JAXREC)))(point())
+    assert_close(got, second(loss_of(name, PYTHON))(point()), 1e-9)
+
+
+@pytest.mark.parametrize("name", ["backward_rule_of_itself", "forward_rule"])
+def test_third_derivatives(name: str) -> None:
+    got = jax.jit(third(loss_of(name, JAXREC)))(point())
+    assert_close(got, third(loss_of(name, PYTHON))(point()), 1e-9)
+
+
+@pytest.mark.parametrize("name", ["backward_rule", "rule_with_a_bias_in_cells"])
+@pytest.mark.parametrize("executor", ["reference", "host"])
+def test_executors_agree(name: str, executor: str) -> None:
+    with jr.executor(executor):
+        loss = loss_of(name, JAXREC)
+        got = jax.grad(lambda x: jnp.sum(jax.grad(loss)(x) ** 2))(point())
+    plain = loss_of(name, PYTHON)
+    assert_close(got, jax.grad(lambda x: jnp.sum(jax.grad(plain)(x) ** 2))(point()), 1e-9)
+
+
+def test_hessian_of_a_forward_rule() -> None:
+    got = jax.jit(jax.hessian(loss_of("forward_rule", JAXREC)))(point())
+    assert_close(got, jax.hessian(loss_of("forward_rule", PYTHON))(point()), 1e-9)
+
+
+@pytest.mark.parametrize("executor", ["graph", "reference"])
+def test_mixed_derivatives(executor: str) -> None:
+    """Of one argument, then of another that the rule alone depends on."""
+
+    def build(lang: Language) -> Any:
+        @lang.rec_fn(max_calls=64)
+        def f(w, x, n):
+            applied = jax.custom_vjp(lambda y, n: f(jnp.cos(y), y * 0.5, n - 1))
+
+            def forward(y, n):
+                return applied(y, n), y
+
+            applied.defvjp(forward, lambda y, g: (g * y, None))
+            return lang.cond(n <= 0, lambda: w * jnp.tanh(x), lambda: w * applied(x, n) + x)
+
+        return lambda w, x: f(w, x, 2).sum()
+
+    def mixed(fun: Any) -> Any:
+        inner = jax.grad(fun)
+        return jax.grad(lambda w, x: jnp.sin(inner(w, x)).sum(), (0, 1))
+
+    args = point(), jnp.cos(point())
+    with jr.executor(executor):
+        got = mixed(build(JAXREC))(*args)
+    assert_close(got, mixed(build(PYTHON))(*args), 1e-9)
+
+
+def test_division_by_zero_beside_calls() -> None:
+    """A rule that divides by what is zero in no call of the user's gives no NaN."""
+
+    @jax.custom_vjp
+    def ratio(y):
+        return jnp.sin(y)
+
+    ratio.defvjp(lambda y: (jnp.sin(y), y), lambda y, g: (g / y,))
+
+    def build(lang: Language) -> Any:
+        @lang.rec_fn(max_calls=64)
+        def f(w, n):
+            below = lambda: ratio(w * f(w, n - 1)) + ratio(w)  # noqa: E731
+            return lang.cond(n <= 0, lambda: ratio(w), below)
+
+        return lambda x: f(x, 4).sum()
+
+    assert_close(jax.jit(second(build(JAXREC)))(point()), second(build(PYTHON))(point()), 1e-9)
+
+
+def test_collect_refuses_calls_inside_a_rule() -> None:
+    f = RULES["backward_rule"](JAXREC)
+    with pytest.raises(jr.UnsupportedError, match=r"collect of f: a custom_vjp .* Make the calls"):
+        jr.collect(f)(point(), 2)
