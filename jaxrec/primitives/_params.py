@@ -68,9 +68,13 @@ class Params:
         return dataclasses.replace(self, program=self.program.differentiated())
 
     def layout(self, *, readers: bool = False) -> Layout:
-        """The sizes of the invocation; its capacity must have been decided."""
+        """The sizes of the invocation; its capacity must have been decided.
+
+        Waves of executor "reference" are of one call, or with `readers`, where cells are
+        differentiated, of two: JAX treats axes of size 1 apart.
+        """
         assert self.max_calls is not None
-        widths = {"widths": (1,)} if self.executor == "reference" else {}
+        widths = {"widths": (2 if readers else 1,)} if self.executor == "reference" else {}
         return make_layout(
             self.program,
             self.lanes,

@@ -66,12 +66,12 @@ def run_rec(*operands: Any, params: Params) -> list[Any]:
 
 def _run_replay(params: Params, operands: Sequence[Any]) -> list[Any]:
     """One call at a time; a schedule that depends on computed values is found by running first."""
-    layout = params.layout()
+    layout, still = params.layout(), jax.lax.stop_gradient(list(operands))
     if params.program.is_stepped:
-        at, _, _ = run_invocation(params, layout, jax.lax.stop_gradient(list(operands)))
+        at, _, _ = run_invocation(params, layout, still)
         tables = at.tables
     else:
-        tables = plan_in_program(params.program, layout, plan_inputs(params, operands))
+        tables = plan_in_program(params.program, layout, plan_inputs(params, still))
     at = bound(params, layout, tables, operands)
     return outcome(at, replay(at))
 
