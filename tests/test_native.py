@@ -312,6 +312,18 @@ class TestSharing:
             with pytest.raises(jr.CapacityError, match="shared made 91 calls"):
                 shared.with_options(max_calls=90)(jnp.int64(90))
 
+    @pytest.mark.parametrize("executor", ["graph", "reference"])
+    def test_lanes_share_nothing(self, executor):
+        @jr.rec_fn(memo=True)
+        def shared(n):
+            return jr.cond(n < 2, lambda: n, lambda: shared(n - 1) + shared(n - 2))
+
+        lanes = jnp.array([5, 5, 6])
+        with jr.executor(executor):
+            assert jax.vmap(shared.with_options(max_calls=19))(lanes).tolist() == [5, 5, 8]
+            with pytest.raises(jr.CapacityError, match=r"made 19 calls .* max_calls is 18"):
+                jax.vmap(shared.with_options(max_calls=18))(lanes)
+
     def test_outer_arrays_by_lane_share_nothing(self):
         @jr.rec_fn(memo=True)
         def paths(children, i):

@@ -35,15 +35,17 @@ Machine::Machine(const Program& program, const std::vector<Outer>& outers, Super
 }
 
 void Machine::bind(int32_t lane) {
-  if (lane_ == lane || (lane_ >= 0 && !by_lane_)) return;
+  if (lane_ == lane) return;
+  memo_.clear();  // lanes share no calls
+  const bool bound = lane_ >= 0 && !by_lane_;
   lane_ = lane;
+  if (bound) return;
   for (size_t i = 0; i < outers_.size(); ++i) {
     const Outer& outer = outers_[i];
     const size_t offset = static_cast<size_t>(outer.base(lane)) * byte_width(outer.array.dtype);
     bound_[i] = {static_cast<const char*>(outer.array.data) + offset,
                  outer.dims.size() == 0 ? 1 : outer.dims[0], outer.load};
   }
-  memo_.clear();  // what lanes share they have found already, unless they see different arrays
 }
 
 // One more call does not fit, or it is time to ask the supervisor.
@@ -109,20 +111,13 @@ void Machine::keep_memo(const Word* fp, const Instr& in) {
   memo_.close(entry);
 }
 
-bool Machine::begin(Stack& stack) {
+void Machine::begin(Stack& stack) {
   bind(stack.lane);
   const Function& entry = program_.functions[0];
-  if (entry.memo) {
-    const int64_t found = memo_.find(0, stack.args(), entry.args.size());
-    if (found != Memo::kNone) {  // an earlier lane has made the call
-      std::copy_n(memo_.results(found), entry.results.size(), stack.frame(0));
-      return false;
-    }
+  if (entry.memo)
     stack.fp[program_.frame_words - 2] =
         memo_.open(0, stack.args(), entry.args.size(), entry.results.size());
-  }
   count_call();
-  return true;
 }
 
 void Machine::count_call() {

@@ -39,8 +39,7 @@ class Machine {
   Exit run(Stack& stack);
 
   /// Before a stack runs that starts with a call of the entry function, whose arguments are set.
-  /// False: the results are there already.
-  bool begin(Stack& stack);
+  void begin(Stack& stack);
 
   /// Counts a call that starts a stack. `begin` does so by itself.
   void count_call();

@@ -22,9 +22,14 @@ uint64_t hash_of(int32_t function, const Word* args, size_t num_args) {
 }  // namespace
 
 void Memo::clear() {
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = 0; i < entries_.size(); ++i) {  // the table may be much larger
+    size_t at = entries_[i].hash & mask;
+    while (slots_[at] != static_cast<int64_t>(i)) at = (at + 1) & mask;
+    slots_[at] = kNone;
+  }
   entries_.clear();
   words_.clear();
-  std::fill(slots_.begin(), slots_.end(), kNone);
 }
 
 // The slot of an entry, or the free one where it belongs. There is always a free slot.

@@ -58,23 +58,20 @@ Stack* Pool::next(Worker& worker) {
 }
 
 Stack* Pool::next_lane(Worker& worker) {
-  Stack* stack = nullptr;
-  for (;;) {
-    if (worker.next_lane == worker.end_lane) {
-      if (is_time_for_threads(worker.machine.calls())) start_threads();
-      const int64_t left = at_.lanes - next_lane_.load(std::memory_order_relaxed);
-      const int64_t share = std::clamp<int64_t>(left / (8 * at_.workers), 1, kMostLanesAtOnce);
-      worker.next_lane = next_lane_.fetch_add(share, std::memory_order_relaxed);
-      worker.end_lane = std::min(worker.next_lane + share, at_.lanes);
-      if (worker.next_lane >= at_.lanes) {
-        worker.next_lane = worker.end_lane;
-        return nullptr;
-      }
+  if (worker.next_lane == worker.end_lane) {
+    if (is_time_for_threads(worker.machine.calls())) start_threads();
+    const int64_t left = at_.lanes - next_lane_.load(std::memory_order_relaxed);
+    const int64_t share = std::clamp<int64_t>(left / (8 * at_.workers), 1, kMostLanesAtOnce);
+    worker.next_lane = next_lane_.fetch_add(share, std::memory_order_relaxed);
+    worker.end_lane = std::min(worker.next_lane + share, at_.lanes);
+    if (worker.next_lane >= at_.lanes) {
+      worker.next_lane = worker.end_lane;
+      return nullptr;
     }
-    if (stack == nullptr) stack = &take_stack(worker);
-    if (start_lane(worker, *stack, worker.next_lane++)) return stack;
-    end_lane(*stack);  // known already
   }
+  Stack& stack = take_stack(worker);
+  start_lane(worker, stack, worker.next_lane++);
+  return &stack;
 }
 
 // Only what `end` does to a lane: the stack stays with its worker.
@@ -92,18 +89,18 @@ void Pool::end_lane(const Stack& stack) {
   changed_.notify_all();
 }
 
-bool Pool::start_lane(Worker& worker, Stack& stack, int64_t lane) {
+void Pool::start_lane(Worker& worker, Stack& stack, int64_t lane) {
   stack.task = nullptr;
   stack.depth = 0;
   stack.lane = static_cast<int32_t>(lane);
-  if (!stack.enter(at_.program.functions[0], at_.depth_limit)) return true;  // fails when it runs
+  if (!stack.enter(at_.program.functions[0], at_.depth_limit)) return;  // fails when it runs
   Word* args = stack.args();
   for (size_t i = 0; i < at_.roots.size(); ++i) {
     const Port& port = at_.program.roots[i];
     for (int32_t k = 0; k < port.count; ++k)
       *args++ = load_element(at_.roots[i].data, port.dtype, lane * port.count + k);
   }
-  return worker.machine.begin(stack);
+  worker.machine.begin(stack);
 }
 
 Stack* Pool::start_task(Worker& worker, Task& task) {

@@ -77,7 +77,7 @@ class Pool {
   Task* wait_for_task();
   void give(Task* task);
   Stack& take_stack(Worker& worker);
-  bool start_lane(Worker& worker, Stack& stack, int64_t lane);
+  void start_lane(Worker& worker, Stack& stack, int64_t lane);
   Stack* start_task(Worker& worker, Task& task);
   bool is_time_for_threads(int64_t calls) const;
   void start_threads();

@@ -128,10 +128,12 @@ void test_call_limit() {
 
 void test_memo() {
   Native fib = fib_program(0, true);
-  fib.max_calls = 42 + 1;
+  fib.max_calls = 43 + 43 + 31 + 1;  // lanes share nothing
   CHECK(fib.run(4, {{42, 42, 30, 1}}).ok());
   CHECK(fib.results[0][0] == 267914296 && fib.results[0][1] == 267914296);
   CHECK(fib.results[0][2] == 832040 && fib.results[0][3] == 1);
+  --fib.max_calls;
+  CHECK(fib.run(4, {{42, 42, 30, 1}}).code == Code::kCapacity);
   Coder code;  // f(n) = f(n)
   code.call(0, 3, {0}, {1}).ret({1});
   Native cycle{{{1, 1, 2, code.words, true}}, {}};
