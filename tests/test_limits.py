@@ -114,6 +114,25 @@ def test_memory_stays_bounded(case: str, mode: str):
 
 
 @jr.rec_fn
+def countdown(n):
+    return jr.cond(n == 0, lambda: n, lambda: countdown(n - 1))
+
+
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+@pytest.mark.parametrize("kind", ["planned", "scalar"])
+def test_a_bound_above_the_defaults_is_told_what_is_needed(mode: str, kind: str):
+    args = (jnp.ones((4, 4)), 1_200_000) if kind == "planned" else (1_200_000,)
+    run = (power if kind == "planned" else countdown).with_options(max_calls=1_100_000)
+    text = "made 1200001 calls"
+    if mode == "eager":
+        with pytest.raises(jr.CapacityError, match=text):
+            run(*args)
+    else:
+        with pytest.raises(JaxRuntimeError, match=f"CapacityError: .* {text}"):
+            jax.block_until_ready(jax.jit(run)(*args))
+
+
+@jr.rec_fn
 def power(x, n):
     return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
 
@@ -155,8 +174,8 @@ class TestDepth:
 class TestLimits:
     def test_are_raised_by_what_is_declared(self):
         assert limits_for(None, 100) == Limits()
-        assert limits_for(20_000_000, None) == Limits(20_000_000, 20_000_000)
-        assert limits_for(2_000_000, 3) == Limits(depth=2_000_000)
+        assert limits_for(20_000_000, None) == Limits(40_000_000, 40_000_000)
+        assert limits_for(2_000_000, 3) == Limits(depth=4_000_000)
 
     @pytest.mark.slow
     def test_declared_depth_is_reached(self):

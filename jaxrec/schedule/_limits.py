@@ -31,10 +31,16 @@ STEPPED_CALLS = 1 << 21
 
 
 def limits_for(*bounds: int | None, stepped: bool = False) -> Limits:
-    """The limits of an invocation: the defaults, or the largest bound known if that is more."""
+    """The limits of an invocation: the defaults, or twice the largest bound known if that is more.
+
+    A bound that is too small is then told by the number of calls needed, not taken for a recursion
+    without end.
+    """
     known = max([bound for bound in bounds if bound is not None], default=0)
     calls = STEPPED_CALLS if stepped else Limits.calls
-    return Limits(max(calls, known), max(Limits.depth, known))
+    if known <= STEPPED_CALLS and stepped:  # room that an eager call has tried, declared by nobody
+        return Limits(calls, max(Limits.depth, known))
+    return Limits(max(calls, 2 * known), max(Limits.depth, 2 * known))
 
 
 def format_path(steps: Sequence[str]) -> str:
