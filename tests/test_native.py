@@ -410,3 +410,32 @@ def test_random_programs(first, second):
     want = [python(jnp.int32(n), jnp.int32(5)) for n in range(4)]
     got = jax.vmap(lambda n: native(n, 5))(jnp.arange(4))
     np.testing.assert_array_equal(got, np.transpose(want))
+
+
+INTERRUPTED = """
+import os, signal, threading, time, jaxrec as jr
+
+@jr.rec_fn(workers={workers})
+def fib(n):
+    return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+fib(5)
+threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+start = time.monotonic()
+try:
+    fib(60)
+except KeyboardInterrupt:
+    print(time.monotonic() - start)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_long_run_can_be_interrupted(workers: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(workers=workers)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert float(done.stdout) < 10

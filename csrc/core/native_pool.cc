@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <chrono>
 #include <exception>
 #include <system_error>
 
@@ -10,11 +11,14 @@ namespace {
 
 constexpr int64_t kMostLanesAtOnce = 1024;
 constexpr int64_t kFramesPerSkippedPoll = 64;
+constexpr int64_t kPollsPerQuestion = 8192;  // some hundredths of a second
+constexpr std::chrono::milliseconds kMostPatience{100};
 
 }  // namespace
 
 Pool::Pool(const Invocation& invocation) : at_(invocation) {
   workers_.push_back(std::make_unique<Worker>(*this));
+  workers_[0]->asks = static_cast<bool>(at_.give_up);
   lanes_left_ = at_.lanes;
 }
 
@@ -53,7 +57,7 @@ void Pool::work(Worker& worker) {
 Stack* Pool::next(Worker& worker) {
   if (stopped_.load(std::memory_order_relaxed)) return nullptr;
   if (Stack* stack = next_lane(worker)) return stack;
-  Task* task = wait_for_task();
+  Task* task = wait_for_task(worker);
   return task == nullptr ? nullptr : start_task(worker, *task);
 }
 
@@ -142,11 +146,17 @@ Stack* Pool::end_task(const Stack& stack) {
   return &parent;
 }
 
-Task* Pool::wait_for_task() {
+Task* Pool::wait_for_task(const Worker& worker) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiting_;
   update_hungry();
-  changed_.wait(lock, [this] { return !tasks_.empty() || done_ || fault_ != Fault::kNone; });
+  const auto changed = [this] { return !tasks_.empty() || done_ || fault_ != Fault::kNone; };
+  if (!worker.asks) changed_.wait(lock, changed);
+  while (worker.asks && !changed_.wait_for(lock, kMostPatience, changed)) {
+    lock.unlock();
+    if (at_.give_up()) stop(Fault::kGivenUp);
+    lock.lock();
+  }
   --waiting_;
   Task* task = nullptr;
   if (!tasks_.empty() && fault_ == Fault::kNone) {
@@ -170,6 +180,10 @@ void Pool::give(Task* task) {
 
 bool Pool::Worker::poll(Stack& stack, int64_t calls) {
   if (pool_.stopped_.load(std::memory_order_relaxed)) return false;
+  if (asks && ++polls_ % kPollsPerQuestion == 0 && pool_.at_.give_up()) {
+    stack.fault = Fault::kGivenUp;
+    return false;
+  }
   if (pool_.at_.call_limit >= 0 && !count(stack, calls)) return false;
   if (pool_.at_.workers == 1) return true;
   if (pool_.is_time_for_threads(calls)) pool_.start_threads();

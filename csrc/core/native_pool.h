@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -32,6 +33,7 @@ struct Invocation {
   int64_t call_limit;    // of all workers together, give or take a poll; negative: none
   int64_t serial_calls;  // threads start after so many
   int32_t workers;
+  const std::function<bool()>& give_up;  // asked by the calling thread; may be empty
 };
 
 class Pool {
@@ -56,12 +58,14 @@ class Pool {
 
     Machine machine;
     std::vector<Stack*> spare;            // stacks that nobody runs
+    bool asks = false;                    // whether to give up
     int64_t next_lane = 0, end_lane = 0;  // lanes it has taken and not begun
 
    private:
     Pool& pool_;
     bool count(Stack& stack, int64_t calls);
 
+    int64_t polls_ = 0;
     int64_t polls_to_skip_ = 0;
     int64_t counted_ = 0;
   };
@@ -74,7 +78,7 @@ class Pool {
   Stack* end(Worker& worker, Stack& stack);
   Stack* end_task(const Stack& stack);
   void end_lane(const Stack& stack);
-  Task* wait_for_task();
+  Task* wait_for_task(const Worker& worker);
   void give(Task* task);
   Stack& take_stack(Worker& worker);
   void start_lane(Worker& worker, Stack& stack, int64_t lane);

@@ -123,16 +123,19 @@ Status run_unguarded(const Request& request) {
                 choose_depth(request, program),
                 request.call_limit,
                 request.serial_calls,
-                choose_workers(request, program)};
+                choose_workers(request, program),
+                request.give_up};
   Pool pool(at);
   Fault fault = pool.run();
   if (fault == Fault::kNone) return check_calls(request, program, pool.calls());
+  if (fault == Fault::kGivenUp) return internal_error("interrupted");
   // Several workers find faults in any order. One worker finds the first in program order, so the
   // message is always the same.
   at.workers = 1;
   Pool alone(at);
   fault = alone.run();
   if (fault == Fault::kNone) return check_calls(request, program, alone.calls());
+  if (fault == Fault::kGivenUp) return internal_error("interrupted");
   if (alone.faulty() == nullptr || fault == Fault::kMemory) return internal_error("out of memory");
   return describe_fault(request, outers, *alone.faulty(), alone.first_machine());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Request {
   int64_t call_limit = -1;        // after so many a run is taken to be without end; negative: never
   int64_t serial_calls = 20'000;  // below so many a thread costs more than it gives
   int64_t workers = 0;            // 0: as many as the machine has cores, but at most 8
+  std::function<bool()> give_up;  // asked now and then by the calling thread; may be empty
 };
 
 /// Runs the program. Results and errors do not depend on the number of workers.

@@ -46,7 +46,7 @@ struct Join {
 };
 
 /// Why a stack cannot go on.
-enum class Fault : uint8_t { kNone, kIndex, kDepth, kCalls, kCycle, kMemory };
+enum class Fault : uint8_t { kNone, kIndex, kDepth, kCalls, kCycle, kMemory, kGivenUp };
 
 struct Stack {
   explicit Stack(const Program& program);

@@ -264,11 +264,16 @@ void run_native_numpy(Ints program, const std::vector<NumpyIn>& roots,
   request.depth_limit = depth_limit;
   request.call_limit = call_limit;
   request.workers = workers;
+  request.give_up = [] {
+    const nb::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() != 0;
+  };
   Status status;
   {
     nb::gil_scoped_release release;
     status = native::run(request);
   }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
   raise_if_failed(std::move(status));
 }
 
