@@ -22,8 +22,6 @@ import jaxrec as jr
 RNN = tree_rnn(JAXREC)
 PLAIN = tree_rnn(PYTHON)
 
-workers = pytest.mark.parametrize("workers", [1, 2, 4])
-
 
 @pytest.fixture
 def args():
@@ -43,18 +41,16 @@ def batched(w, tree):
 
 
 class TestZoo:
-    @workers
-    @pytest.mark.parametrize("name", ["tree_lstm", "fibonacci", "top_down", "two_recursions"])
+    @pytest.mark.parametrize(("name", "workers"), [("tree_lstm", 2), ("top_down", 4)])
     def test_gradient_of_a_batch(self, name, workers):
         example = zoo_all.PROGRAMS[name]
         with example.precision(), jr.executor("host", workers=workers):
             got, want = zoo_modes.grad_vmap(example)
         assert_close(got, want, 10 * example.rtol)
 
-    @workers
-    def test_gradients_of_lanes(self, workers):
+    def test_gradients_of_lanes(self):
         example = zoo_all.PROGRAMS["children_by_row"]
-        with jr.executor("host", workers=workers):
+        with jr.executor("host", workers=2):
             got, want = zoo_modes.vmap_grad(example)
         assert_close(got, want, 10 * example.rtol)
 
@@ -74,6 +70,7 @@ class TestTransformations:
         assert_close(out, want, 1e-5)
         assert_close((first, second), (plain_pull(want), plain_pull(2 * want)), 1e-4)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("jacobian", [jax.jacrev, jax.jacfwd])
     def test_jacobians(self, jacobian):
         tree, leaves = forest(), normal(1, 6, 2)
@@ -86,6 +83,7 @@ class TestTransformations:
             got = of(RNN)
         assert_close(got, of(PLAIN), 1e-4)
 
+    @pytest.mark.slow
     def test_hessian(self, args):
         w, tree, _ = args
 
@@ -106,6 +104,7 @@ class TestTransformations:
             types = jax.eval_shape(jax.grad(value), *args)
         assert types["bias"].shape == (3,)
 
+    @pytest.mark.slow
     def test_optax(self, args):
         w, tree, _ = args
         optimizer = optax.adam(1e-2)
@@ -121,6 +120,7 @@ class TestTransformations:
             got = train()
         assert_close(got, train(), 1e-4)
 
+    @pytest.mark.slow
     def test_collect(self, args):
         w, tree, _ = args
 
@@ -158,6 +158,7 @@ class TestUnderJit:
 
 
 class TestBounds:
+    @pytest.mark.slow
     def test_no_bound_is_needed_under_vmap_of_grad(self):
         @jr.rec_fn
         def collatz(x, n):
@@ -233,6 +234,7 @@ class TestDivided:
             got = jax.value_and_grad(batched)(w, tree)
         assert_close(got, jax.value_and_grad(batched)(w, tree), 1e-4)
 
+    @pytest.mark.slow
     def test_collected_calls(self, args):
         w, tree, _ = args
 
@@ -243,6 +245,7 @@ class TestDivided:
             got = run(w)
         assert_close(got, run(w), 1e-5)
 
+    @pytest.mark.slow
     def test_devices(self):
         script = """
             import jax
@@ -300,6 +303,7 @@ class TestProfile:
         assert {"tree_rnn.0", "tree_rnn.1", "tree_rnn.0 backward"} <= names
 
 
+@pytest.mark.slow
 def test_soak():
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from benchmarks.soak import soak

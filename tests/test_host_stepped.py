@@ -45,14 +45,16 @@ def binary(x, n):
 
 
 class TestValues:
-    @pytest.mark.parametrize("name", ["gate", "refine", "walk_by_score"])
-    @pytest.mark.parametrize("mode", ["value", "grad_vmap"])
+    @pytest.mark.parametrize(
+        ("name", "mode"), [("gate", "value"), ("refine", "grad_vmap"), ("walk_by_score", "value")]
+    )
     def test_zoo(self, name, mode):
         example = zoo_all.PROGRAMS[name]
         with example.precision(), jr.executor("host"):
             got, want = {**zoo_modes.VALUES, **zoo_modes.DERIVATIVES}[mode](example)
         assert_close(got, want, 10 * example.rtol)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("policy", ["batch", "split", "alone"])
     def test_policies(self, policy):
         with jr.executor("host", workers=2, policy=policy):
@@ -62,13 +64,13 @@ class TestValues:
 
     def test_tapes_grow(self):
         def of(x):
-            return jax.value_and_grad(lambda x: jnp.sum(binary(x, jnp.float32(13))))(x)
+            return jax.value_and_grad(lambda x: jnp.sum(binary(x, jnp.float32(12))))(x)
 
         x = jnp.asarray([1.0, 2.0])
         with jr.executor("host"):
             value, gradient = of(x)
-        assert_close(value, 3 * 2.0**13, 1e-4)
-        assert_close(gradient, np.full(2, 2.0**13), 1e-4)
+        assert_close(value, 3 * 2.0**12, 1e-4)
+        assert_close(gradient, np.full(2, 2.0**12), 1e-4)
 
     def test_collect(self):
         def run(w):

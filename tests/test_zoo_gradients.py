@@ -7,8 +7,6 @@ import zoo_all
 import zoo_modes
 from zoo import Program, assert_close
 
-import jaxrec as jr
-
 differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
 examples = pytest.mark.parametrize("example", differentiable.values(), ids=differentiable)
 
@@ -37,6 +35,6 @@ CROSS = zoo_modes.spread(
 @pytest.mark.parametrize(("name", "mode", "executor"), CROSS)
 def test_derivatives_under_transformations(name: str, mode: str, executor: str):
     example = differentiable[name]
-    with example.precision(), jr.executor(executor):
+    with example.precision(), zoo_modes.on(executor):
         got, want = zoo_modes.DERIVATIVES[mode](example)
     assert_close(got, want, 10 * example.rtol)

@@ -8,21 +8,32 @@ import zoo_all
 import zoo_modes
 from zoo import Program, assert_close
 
-import jaxrec as jr
-
 examples = pytest.mark.parametrize("example", zoo_all.PROGRAMS.values(), ids=zoo_all.PROGRAMS)
-executors = pytest.mark.parametrize("executor", zoo_modes.EXECUTORS)
 
 
-@examples
-@executors
-def test_value_is_that_of_plain_python(example: Program, executor: str):
-    with example.precision(), jr.executor(executor):
+def check_value(example: Program, executor: str) -> None:
+    with example.precision(), zoo_modes.on(executor):
         got, want = zoo_modes.value(example)
     assert_close(got, want, example.rtol)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         if isinstance(b, jax.Array):  # plain Python returns plain numbers too
             assert a.dtype == b.dtype
+
+
+@examples
+@pytest.mark.parametrize("executor", ["graph", "reference"])
+def test_value_is_that_of_plain_python(example: Program, executor: str):
+    check_value(example, executor)
+
+
+ON_HOST = zoo_modes.spread(
+    ((name, host) for name in zoo_all.PROGRAMS for host in zoo_modes.HOSTS), fast=1
+)
+
+
+@pytest.mark.parametrize(("name", "executor"), ON_HOST)
+def test_value_on_host(name: str, executor: str):
+    check_value(zoo_all.PROGRAMS[name], executor)
 
 
 CROSS = zoo_modes.spread(
@@ -37,6 +48,6 @@ CROSS = zoo_modes.spread(
 @pytest.mark.parametrize(("name", "mode", "executor"), CROSS)
 def test_value_under_transformations(name: str, mode: str, executor: str):
     example = zoo_all.PROGRAMS[name]
-    with example.precision(), jr.executor(executor):
+    with example.precision(), zoo_modes.on(executor):
         got, want = zoo_modes.VALUES[mode](example)
     assert_close(got, want, example.rtol)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from zoo import JAXREC, PROGRAMS, PYTHON, Program, loss
 
+import jaxrec as jr
+
 
 def stacked(items: list[Any]) -> Any:
     """The leaves of several pytrees, stacked."""
@@ -167,24 +169,34 @@ DERIVATIVES = {
 COMPILED = {"jit", "jit_vmap", "jit_grad", "jit_grad_vmap", "checkpoint"}
 """Modes that run under `jit`, which executor "host" does not."""
 
-EXECUTORS = ("graph", "host", "reference")
+HOSTS = ("host-1", "host-2", "host-4")
+"""Executor "host" by its number of workers."""
+
+EXECUTORS = ("graph", *HOSTS, "reference")
+
+
+def on(executor: str) -> Any:
+    """The executor of a case, for a `with` block."""
+    name, _, workers = executor.partition("-")
+    return jr.executor(name, workers=int(workers)) if workers else jr.executor(name)
 
 
 def runs(mode: str, executor: str) -> bool:
     """Whether an executor has a mode."""
-    return executor != "host" or mode not in COMPILED
+    return executor not in HOSTS or mode not in COMPILED
 
 
 _SHARE = 11
 
 
-def spread(cases: Iterable[tuple[str, ...]]) -> list[Any]:
+def spread(cases: Iterable[tuple[str, ...]], fast: int = 0) -> list[Any]:
     """Divides a cross product: one case in eleven is `slow`, spread evenly, the rest `exhaustive`.
 
     Eleven has no factor in common with the numbers of modes and executors, so every mode meets many
-    programs on every executor.
+    programs on every executor. As many more in eleven as `fast` says always run.
     """
-    marks = [pytest.mark.slow] + [pytest.mark.exhaustive] * (_SHARE - 1)
+    marks: list[Any] = [()] * fast + [pytest.mark.slow]
+    marks += [pytest.mark.exhaustive] * (_SHARE - len(marks))
     return [
         pytest.param(*case, id="-".join(case), marks=marks[k % _SHARE])
         for k, case in enumerate(cases)

@@ -99,7 +99,6 @@ Status Stepper::write_operands(const std::vector<Array>& buffers) const {
         k < inputs || k == inputs + exports ? DType::kI32 : cell.exports[k - inputs];
     if (buffers[k].dtype != dtype || buffers[k].rank() != 1 || buffers[k].size() < wave_.count)
       return program_error("operand " + std::to_string(k) + " of a wave has the wrong type");
-    std::memset(buffers[k].data, 0, byte_width(dtype) * static_cast<size_t>(buffers[k].size()));
   }
   const int32_t* order = agenda_.order.data() + agenda_.waves.back().first;
   for (int32_t i = 0; i < wave_.count; ++i) {
@@ -109,6 +108,12 @@ Status Stepper::write_operands(const std::vector<Array>& buffers) const {
     for (size_t k = 0; k < exports; ++k)
       store_element(buffers[inputs + k].data, cell.exports[k], i, exports_[firing.exported + k]);
     buffers[inputs + exports].as<int32_t>()[i] = frames_[firing.frame].call->lane;
+  }
+  for (const Array& buffer : buffers) {
+    const size_t bytes = byte_width(buffer.dtype);
+    char* rows = buffer.as<char>();
+    for (int64_t i = wave_.count; i < buffer.size(); ++i)
+      std::memcpy(rows + static_cast<size_t>(i) * bytes, rows, bytes);
   }
   return {};
 }

@@ -60,7 +60,8 @@ class Stepper {
   Status write_wave(Span<int32_t> row) const;
 
   /// What the wave reads: value rows of each input, then exports of each in its type, then lanes;
-  /// each [width]. Rows past the count are in range but mean nothing.
+  /// each [width]. Rows past the count repeat the first: a cell that checks what it gets finds
+  /// nothing there that it would not find otherwise.
   Status write_operands(const std::vector<Array>& buffers) const;
 
   /// Whether the next step reads what the waves up to this one write. If not, it may be made before

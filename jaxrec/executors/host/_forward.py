@@ -91,7 +91,7 @@ class Forward:
     def _wave(self, number: int, wave: list[int], cell: int, width: int) -> None:
         call, cells = self.call, len(self.call.program.cells)
         domain, spec = cell // cells, call.program.cells[cell % cells]
-        rows = call.rows(spec).pack(call.plan.tables, cell, wave[2], width)
+        rows = call.rows(spec).pack_wave(call.plan.tables, cell, wave[2], width, wave[1])
         call.tasks.add(
             Label(spec.cell.name, domain, number, wave[1], width),
             *self.wave(spec, width, domain, [wave[1], *wave[2 : 3 + len(spec.outputs)]], rows),

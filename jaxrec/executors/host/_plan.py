@@ -190,6 +190,17 @@ class Rows:
         self._readers = readers
         self._dtypes = [np.dtype(v.aval.dtype) for v in spec.cell.exports]
 
+    def pack_wave(self, tables: Tables, cell: int, start: int, width: int, count: int) -> list[Any]:
+        """Arrays of words of a wave: rows past its count repeat the first.
+
+        So a cell that checks what it gets finds nothing there that it would not find otherwise.
+        """
+        parts = self.pack(tables, cell, start, width)
+        if count == width:
+            return parts
+        rows = np.where(np.arange(width) < count, np.arange(width), 0)
+        return [part.reshape(width, -1)[rows].reshape(-1) for part in parts]
+
     def pack(self, tables: Tables, cell: int, start: int, width: int) -> list[Any]:
         """Arrays of words of the rows of numbered cell `cell` from `start`."""
         end = start + width
