@@ -326,7 +326,7 @@ def test_wrong_inputs_are_refused() -> None:
         plan(TREE, roots, outers, widths=[8, 4])
     with pytest.raises(_core.PlanError, match="costs must be positive"):
         plan(TREE, roots, outers, costs=[0.0, 1.0])
-    with pytest.raises(_core.PlanError, match="expected as many widths as costs"):
+    with pytest.raises(_core.PlanError, match="a cost for each width, or for each of each cell"):
         plan(TREE, roots, outers, costs=[1.0])
 
 

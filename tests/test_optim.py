@@ -58,8 +58,9 @@ def test_equals_the_dense_update(transform):
     for rows, _, small, dense in random_steps(1):
         table, state = update(table, state, small, rows)
         dense_table, dense_state = dense_update(transform, dense_table, dense_state, dense)
-    # The same operations on each element; XLA may contract or vectorise two shapes differently.
-    same = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=0)
+    # The same operations on each element; XLA may contract or vectorise two shapes differently, and
+    # the steps of a row may cancel.
+    same = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-7)
     same(table, dense_table)
     jax.tree.map(same, state, dense_state)
 
