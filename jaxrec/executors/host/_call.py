@@ -130,7 +130,7 @@ class HostCall:
 
     def failures(self, labels: Sequence[Label]) -> Failures:
         """Finds and describes the failures of launches."""
-        return Failures(self.program.name, labels, self._call_path)
+        return Failures(self.program.name, labels, self._call_path, any(self.tasks.checks))
 
     def _call_path(self, wave: int, row: int) -> str:
         """The call path of a row of a wave; schedules again, since paths are not kept."""

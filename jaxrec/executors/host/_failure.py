@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec._errors import JaxRecError
-from jaxrec.executors.host._tasks import Label, checks_nans
+from jaxrec.executors.host._tasks import Label
 
 _LONGEST = 1200
 """Characters of another error's text that are told."""
@@ -25,11 +25,17 @@ class Failures:
         name: of the function that is invoked.
         labels: of the launches, by number.
         path: the call path of a row of a wave.
+        looks: whether rows of waves were searched for NaN or infinity.
     """
 
-    def __init__(self, name: str, labels: Sequence[Label], path: Callable[[int, int], str]) -> None:
-        self._name, self._labels, self._path_of = name, labels, path
-        self._looks = any(checks_nans())
+    def __init__(
+        self,
+        name: str,
+        labels: Sequence[Label],
+        path: Callable[[int, int], str],
+        looks: bool,
+    ) -> None:
+        self._name, self._labels, self._path_of, self._looks = name, labels, path, looks
 
     def check(self, number: int, token: Any) -> None:
         """Waits for a launch; called on the thread that made it."""

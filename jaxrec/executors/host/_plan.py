@@ -204,12 +204,19 @@ class Rows:
     def pack(self, tables: Tables, cell: int, start: int, width: int) -> list[Any]:
         """Arrays of words of the rows of numbered cell `cell` from `start`."""
         end = start + width
-        parts = [tables.lane[cell][start:end]] if self._by_lane else []
-        parts += [reads[start:end] for reads in tables.reads[cell]]
-        parts += [_to_words(x[start:end]) for x in tables.exports[cell]]
+        parts = self.words(
+            tables.lane[cell][start:end],
+            [reads[start:end] for reads in tables.reads[cell]],
+            [x[start:end] for x in tables.exports[cell]],
+        )
         if self._readers:
             parts += [pointers[start : end + 1] for pointers in tables.readers[cell]]
         return parts
+
+    def words(self, lane: Any, reads: Sequence[Any], exports: Sequence[Any]) -> list[Any]:
+        """Arrays of words of rows without readers, from what they read."""
+        parts = [lane] if self._by_lane else []
+        return [*parts, *reads, *map(_to_words, exports)]
 
     def unpack(self, program: Program, words: Any, width: int) -> Tables:
         """Tables with these rows alone, numbered from 0; traced."""

@@ -20,7 +20,7 @@ from jaxrec import _core
 from jaxrec._errors import UnsupportedError, from_message
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._forward import Forward
-from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, only, roomy
+from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, roomy
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
@@ -221,17 +221,11 @@ class _Run:
     def _rows(self, spec: Any, width: int) -> list[Any]:
         """What the wave that was chosen last reads."""
         call = self._call
-        reads = tuple(np.zeros(width, np.int32) for _ in spec.inputs)
-        exports = tuple(np.zeros(width, v.aval.dtype) for v in spec.cell.exports)
+        reads = [np.zeros(width, np.int32) for _ in spec.inputs]
+        exports = [np.zeros(width, v.aval.dtype) for v in spec.cell.exports]
         lanes = np.zeros(width, np.int32)
         call.stepper.operands([*reads, *exports, lanes])
-        cells, index = len(call.program.cells), spec.cell.index
-        tables = blank(
-            reads=only(cells, index, reads),
-            exports=only(cells, index, exports),
-            lane=only(cells, index, lanes),
-        )
-        return call.rows(spec).pack(tables, index, 0, width)
+        return call.rows(spec).words(lanes, reads, exports)
 
     def _wait_for(self, most: int) -> None:
         """Waits until no more than `most` waves are under way; takes the values they made."""

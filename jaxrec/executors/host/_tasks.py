@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -55,10 +55,12 @@ class TaskList:
     Attributes:
         labels: what each task is.
         values: the slots.
+        checks: whether results are searched for NaN, and for infinity.
     """
 
     def __init__(self, cache: dict[Any, Any]) -> None:
         self._cache = cache
+        self.checks = _checks()
         self._types: list[Any] = []
         self._tasks: list[tuple[Any, ...]] = []
         self.labels: list[Label] = []
@@ -119,7 +121,7 @@ class TaskList:
         slots = [*reads, *updates]
         kernel = self._kernel(key, fun, constant, slots, len(reads), device)
         given = [] if constant is None else [constant]
-        with _scope_factory()():
+        with self._scope():
             token, *made = kernel.run(*given, *(self.values[slot] for slot in slots))
         for slot, value in zip(updates, made, strict=False):
             self.values[slot] = value
@@ -154,7 +156,7 @@ class TaskList:
         types = [self._types[slot] for slot in slots]
         avals = tuple((t.shape, t.dtype) for t in types)
         size = None if constant is None else constant.shape
-        full = ("host", key, avals, size, device, checks_nans())
+        full = ("host", key, avals, size, device, self.checks)
         if full not in self._cache:
             self._cache[full] = _compiled(fun, constant, types, reads, device)
         return self._cache[full]
@@ -170,7 +172,20 @@ class TaskList:
         The list is empty afterwards.
         """
         tasks, self._tasks, self.labels = self._tasks, [], []
-        return _core.run_tasks(tasks, self.values, workers, ahead, check, _scope_factory())
+        return _core.run_tasks(tasks, self.values, workers, ahead, check, self._scope)
+
+    @contextlib.contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        with jax.debug_nans(False), jax.debug_infs(False):
+            yield
+
+    @property
+    def _scope(self) -> Callable[[], Any]:
+        """Launches are made with JAX's settings, less the checks of every result.
+
+        Those would look at rows of tapes that nothing has written.
+        """
+        return self._unchecked if any(self.checks) else contextlib.nullcontext
 
 
 def _compiled(
@@ -187,25 +202,9 @@ def _compiled(
     return Kernel(lowered.compile(), written)
 
 
-def checks_nans() -> tuple[bool, ...]:
-    """Which of the checks for NaN and infinity are on."""
-    return tuple(bool(jax.config.values[n]) for n in ("jax_debug_nans", "jax_debug_infs"))
-
-
-def _scope_factory() -> Callable[[], Any]:
-    """Worker threads see JAX's settings of the calling thread, less the checks of every launch.
-
-    Those would look at rows of tapes that nothing has written.
-    """
-    if not any(checks_nans()):
-        return contextlib.nullcontext
-
-    @contextlib.contextmanager
-    def unchecked() -> Any:
-        with jax.debug_nans(False), jax.debug_infs(False):
-            yield
-
-    return unchecked
+def _checks() -> tuple[bool, bool]:
+    values = jax.config.values
+    return bool(values["jax_debug_nans"]), bool(values["jax_debug_infs"])
 
 
 def token_of(words: Any) -> Any:
@@ -213,9 +212,9 @@ def token_of(words: Any) -> Any:
     return words[0]
 
 
-def bad_rows(outs: Sequence[Any], width: int) -> Any:
+def bad_rows(outs: Sequence[Any], width: int, checks: tuple[bool, bool]) -> Any:
     """For each row of a wave, whether an output has what the checks look for."""
-    nans, infs = checks_nans()
+    nans, infs = checks
     bad = jnp.zeros(width, bool)
     for rows in outs:
         if jnp.issubdtype(rows.dtype, jnp.inexact):
