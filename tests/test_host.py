@@ -55,6 +55,68 @@ class TestZoo:
         assert_close(got, want, 10 * example.rtol)
 
 
+@jr.rec_fn
+def fib(n):
+    return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+
+@jr.rec_fn
+def ack(m, n):
+    def step():
+        return jr.cond(n == 0, lambda: ack(m - 1, 1), lambda: ack(m - 1, ack(m, n - 1)))
+
+    return jr.cond(m == 0, lambda: n + 1, step)
+
+
+class TestScalars:
+    """What the machine for scalars runs has no waves, on executor "host" neither."""
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_values(self, workers):
+        before = fib.cache_info().compilations
+        with jr.executor("host", workers=workers):
+            assert int(fib(24)) == 46368
+            assert jax.vmap(fib)(jnp.arange(6)).tolist() == [0, 1, 1, 2, 3, 5]
+            assert int(ack(2, 5)) == 13
+        assert fib.cache_info().compilations == before
+
+    def test_gradient(self):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: jnp.float32(1), lambda: x * power(x, n - 1))
+
+        with jr.executor("host", workers=2):
+            assert float(jax.grad(power)(jnp.float32(1.5), 4)) == pytest.approx(4 * 1.5**3)
+
+    def test_bound(self):
+        with (
+            jr.executor("host"),
+            pytest.raises(jr.CapacityError, match="max_calls is 10"),
+        ):
+            fib.with_options(max_calls=10)(12)
+
+    def test_nan(self):
+        @jr.rec_fn
+        def inverse(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: 0 * (1 / inverse(x, n - 1)))
+
+        for name in ("host", "graph"):
+            with (
+                jr.executor(name),
+                jax.debug_nans(True),
+                pytest.raises(FloatingPointError, match=r"\(nan\) in the result of inverse"),
+            ):
+                inverse(jnp.float32(0), 3)
+
+    def test_profile(self, tmp_path):
+        with jr.executor("host", workers=2):
+            profile = fib.profile(8)
+        assert profile.on_machine and "run by the machine for scalars" in str(profile)
+        assert sum(cell.calls for cell in profile.cells) == profile.schedule.num_calls
+        profile.save_trace(tmp_path / "trace.json")
+        assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
 class TestTransformations:
     def test_value_and_grad(self, args):
         with jr.executor("host"):
@@ -150,6 +212,15 @@ class TestUnderJit:
                 jax.jit(RNN)(*args)
             with pytest.raises(jr.UnsupportedError, match="tree_rnn was called under jit"):
                 jax.jit(jax.grad(value))(*args)
+
+    @pytest.mark.parametrize("options", [{}, {"memo": True}, {"max_calls": 100}])
+    def test_scalars(self, options):
+        f = fib.with_options(**options)
+        with (
+            jr.executor("host"),
+            pytest.raises(jr.UnsupportedError, match=r"fib was called under jit"),
+        ):
+            jax.jit(f)(5)
 
     def test_the_same_function_compiles_afterwards(self, args):
         with jr.executor("host"):

@@ -41,7 +41,8 @@ def executor(
             steal work from one another; for eager calls, without a bound on calls.
             `"reference"`: one call at a time, in the order of plain Python recursion; slow, and the
             oracle that everything else is tested against.
-        workers: of executor `"host"`: how many threads launch; by default one a core.
+        workers: of executor `"host"`: how many threads launch, or run a recursion over scalars
+            for which `rec_fn(workers=)` does not say it; by default one a core.
         devices: of executor `"host"`: the devices that cells may run on. Arguments and results are
             on the first; by default there is only JAX's default device.
         place: of executor `"host"`: the device of each cell, by its name (`f.schedule(...)` and

@@ -42,10 +42,10 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
 def _rec_impl(*operands: Any, params: Params) -> list[Any]:
     if params.executor == "reference":
         return run_reference(params, operands)
-    if params.executor == "host":
-        return run_host(params, operands)
     if is_native(params):
         return run_native_now(params, operands, outcome_types(params))
+    if params.executor == "host":
+        return run_host(params, operands)
     if params.program.is_stepped and not params.collect and has_no_bound(params):
         return grow(params, operands, "rec", run_rec)[1]
     params = decide_capacity(params, operands)

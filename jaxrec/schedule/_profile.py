@@ -29,6 +29,7 @@ from jaxrec.executors.host._schedule import plan_call
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
 from jaxrec.primitives._capacity import decide_capacity, plan_now
+from jaxrec.primitives._native import is_native
 from jaxrec.primitives._params import Params, bound, plan_inputs
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._rules import rec
@@ -133,6 +134,8 @@ class Profile:
         launches: of executor "host", in the order of the schedule; else none.
         backward: likewise, of the backward pass of everything that is differentiable.
         workers: of executor "host"; else none.
+        on_machine: whether the call runs on the machine for scalars, without waves. Those that are
+            measured are what its derivative runs, or `collect`.
     """
 
     executor: str
@@ -145,6 +148,7 @@ class Profile:
     launches: tuple[Launch, ...] = ()
     backward: tuple[Launch, ...] = ()
     workers: tuple[WorkerTime, ...] = ()
+    on_machine: bool = False
 
     @property
     def backward_cells(self) -> tuple[CellTime, ...]:
@@ -236,6 +240,7 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
         compilations=compiled,
         value_bytes=sum(map(_nbytes, tapes)) if has_tapes else 0,
         residual_bytes=_residual_bytes(params, operands) if has_tapes else 0,
+        on_machine=is_native(params),
     )
 
 
@@ -290,6 +295,7 @@ def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
         launches=launches,
         backward=backward,
         workers=workers,
+        on_machine=is_native(params),
     )
 
 

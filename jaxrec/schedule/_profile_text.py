@@ -20,6 +20,8 @@ def _lines(profile: Profile) -> Iterator[str]:
         f'{schedule.name} on executor "{profile.executor}": {schedule.num_calls} calls, '
         f"depth {schedule.depth}, {len(schedule.waves)} waves"
     )
+    if profile.on_machine:
+        yield "run by the machine for scalars; waves are those of a derivative or of collect"
     yield ""
     stages = [(label, _time(seconds)) for label, seconds in profile.stages.items()]
     yield from _table([("stage", "time"), *stages])
