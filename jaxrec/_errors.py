@@ -2,7 +2,17 @@
 
 Each message names the user's function, what was got and what was expected, the call path where
 there is one, and what to change. Errors found while a compiled program runs reach the user as
-`jax.errors.JaxRuntimeError` with the same message.
+`jax.errors.JaxRuntimeError` with the same message, or in the other classes of `RUN_TIME_ERRORS`.
+"""
+
+import jax
+
+RUN_TIME_ERRORS = (jax.errors.JaxRuntimeError, ValueError)
+"""What JAX raises where a compiled program fails.
+
+Once it has run, a jitted function is dispatched by compiled code, which in several versions of JAX
+makes a `ValueError` of every failure that it sees before it returns: that of a small program, or of
+any where asynchronous dispatch is off.
 """
 
 

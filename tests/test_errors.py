@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -17,6 +19,7 @@ TREE = {
 CYCLE = dict(TREE, left=jnp.array([1, 2, 0]))
 WRONG = dict(TREE, left=jnp.array([1, 7, -1]))
 ONE = jnp.ones(())
+FINE = contextlib.nullcontext()
 
 
 def fold(call):
@@ -239,6 +242,21 @@ class TestCapacity:
     def test_under_jit_of_the_gradient(self):
         with pytest.raises(JaxRuntimeError, match=r"CapacityError: " + self.message):
             jax.block_until_ready(jax.jit(jax.grad(small))(ONE, TREE, 0))
+
+    def test_after_calls_that_did_not_fail(self):
+        """JAX dispatches later calls of a jitted function another way, with other errors."""
+        halved = counting(lambda self, x, n: self(x / 2, n + jnp.int32(x > 100.0) - 1))
+        bounded = halved.with_options(max_calls=3)
+        eager = {"value": bounded, "grad": jax.grad(bounded), "collect": jr.collect(bounded)}
+        for run in eager.values():
+            for calls in (2, 9, 9):
+                with pytest.raises(jr.CapacityError, match="count made") if calls > 3 else FINE:
+                    jax.block_until_ready(run(ONE, calls))
+        run = jax.jit(bounded)
+        jax.block_until_ready(run(ONE, 2))
+        for _ in range(2):
+            with pytest.raises((JaxRuntimeError, ValueError), match="CapacityError: count made"):
+                jax.block_until_ready(run(ONE, 9))
 
     def test_roots_that_share_nodes_need_a_bound(self):
         with pytest.raises(

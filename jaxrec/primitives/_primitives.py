@@ -25,7 +25,7 @@ import jax
 from jax.extend.core import Primitive
 
 from jaxrec import _compat
-from jaxrec._errors import UnsupportedError, from_runtime
+from jaxrec._errors import RUN_TIME_ERRORS, UnsupportedError, from_runtime
 from jaxrec.executors.host._tasks import Kernel
 from jaxrec.primitives._params import Params
 from jaxrec.schedule._plan import LanePattern
@@ -75,7 +75,7 @@ def run_compiled(
     """Runs the jitted program of a primitive on known operands.
 
     What is wrong with the arguments of a stepped invocation is found while it runs, so it is waited
-    for.
+    for. A jitted function that has run before raises it as a `ValueError` (`RUN_TIME_ERRORS`).
 
     Raises:
         JaxRecError: as the scheduler of a stepped invocation reports it, in its own class.
@@ -85,7 +85,7 @@ def run_compiled(
         return run(*operands)
     try:
         return jax.block_until_ready(run(*operands))
-    except jax.errors.JaxRuntimeError as error:
+    except RUN_TIME_ERRORS as error:
         own = from_runtime(error)
         if own is None:
             raise
