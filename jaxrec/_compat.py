@@ -37,6 +37,23 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
     _batching.primitive_batchers[primitive] = rule
 
 
+def batch_apart(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Sets the `vmap` rule of a primitive of JAX for equations that jaxrec has to batch itself.
+
+    Args:
+        primitive: one whose own rule sees the axis too.
+        rule: a function of the operands, their mapped axes and the parameters; for the equations
+            that are JAX's to batch it gives None.
+    """
+    usual = _batching.fancy_primitive_batchers[primitive]
+
+    def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        found = rule(operands, dims, **params)
+        return usual(axis, operands, dims, **params) if found is None else found
+
+    _batching.fancy_primitive_batchers[primitive] = batch
+
+
 def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:
     """Lowers a primitive by tracing `fun`, a function of its operands and parameters."""
     lower = _mlir.lower_fun(fun, multiple_results=True)

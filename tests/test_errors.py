@@ -156,6 +156,16 @@ class TestEndlessRecursion:
         ):
             never(1.0)
 
+    def test_a_base_case_in_a_loop(self):
+        @jr.rec_fn
+        def total(x, n):
+            return jax.lax.fori_loop(0, n, lambda k, acc: acc + total(x, k), x)
+
+        with pytest.raises(
+            jr.RecursionLimitError, match=r"or it is a loop .*, declare .* rec_fn\(out="
+        ):
+            total(1.0, 3)
+
     def test_no_branch_without_a_call(self):
         ends = counting(lambda f, x, n: f(x, n - 1))
 

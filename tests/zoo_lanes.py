@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from zoo import PYTHON, Language, forest, normal, program, roots
+from zoo import JAXREC, PYTHON, Language, forest, normal, program, roots
 from zoo_loops import H, on_family
 
 
@@ -42,6 +42,29 @@ def choices_in_lanes(lang: Language) -> Any:
     def total(w, tree, i):
         def of(c, scale):
             return lang.cond(c < 0, lambda: jnp.zeros(H), lambda: scale * total(w, tree, c))
+
+        return jnp.tanh(w[i] + lang.vmap(of)(tree.child[i], w[:4, 0]).sum(0))
+
+    return total
+
+
+@on_family()
+def choices_of_jax_in_lanes(lang: Language) -> Any:
+    """The same with `jax.lax.cond`, and a loop in each lane that ends by itself."""
+    cond = jax.lax.cond if lang is JAXREC else lang.cond
+
+    @lang.rec_fn(out=jax.ShapeDtypeStruct((H,), jnp.float32), max_calls=256)
+    def total(w, tree, i):
+        def of(c, scale):
+            def each(state):
+                k, x = state
+                return k + 1, x + jnp.sin(total(w, tree, tree.child[c, k]))
+
+            def node():
+                _, x = lang.while_loop(lambda s: s[0] < tree.count[c], each, (0, w[c]))
+                return scale * x
+
+            return cond(c < 0, lambda: jnp.zeros(H), node)
 
         return jnp.tanh(w[i] + lang.vmap(of)(tree.child[i], w[:4, 0]).sum(0))
 

@@ -38,9 +38,8 @@ def cond(
 ) -> Any:
     """Runs one of two functions, as `jax.lax.cond`; inside a `rec_fn`, a base case gives the type.
 
-    Inside a `rec_fn` only the taken branch ever runs, also under `vmap`, where each lane decides
-    for itself. (`jax.lax.cond` under `jax.vmap` runs both branches and selects among the results,
-    recursive calls included.) Outside it is `jax.lax.cond`.
+    Inside a `rec_fn` only the taken branch of a choice that makes calls ever runs, also under
+    `vmap`, where each lane decides for itself. Outside it is `jax.lax.cond`.
 
     Args:
         pred: a boolean scalar.
