@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 
 import jax
@@ -105,3 +108,138 @@ def test_out_of_memory_in_a_tape():
         with pytest.raises(jr.JaxRecError, match="There was not enough memory"):
             huge(3)
         assert float(slow_count(3)) == 3
+
+
+class TestNanInTheBackwardPass:
+    @staticmethod
+    def falling(x, w):
+        @jr.rec_fn
+        def fall(w, x, n):
+            return jr.cond(n == 0, lambda: jnp.sqrt(x), lambda: w * fall(w, x - 0.5, n - 1))
+
+        return fall(w, x, 3)
+
+    def test_of_a_call(self):
+        x, w = jnp.float32(1.5), jnp.float32(2)
+        with jr.executor("host", workers=2), jax.debug_infs(True):
+            message = r"cell fall\.\d backward of fall\. Call path: fall -> fall\[0\] -> fall"
+            with pytest.raises(FloatingPointError, match=message):
+                jax.grad(self.falling)(x, w)
+            # What is not asked for may be anything.
+            assert float(jax.grad(self.falling, 1)(x, w)) == 0
+
+    def test_of_a_sum_over_calls(self):
+        @jr.rec_fn
+        def roots(w, n):
+            return jr.cond(n == 0, lambda: jnp.tanh(w), lambda: jnp.sqrt(w) * roots(w, n - 1))
+
+        with jr.executor("host"):
+            with (
+                jax.debug_nans(True),
+                pytest.raises(FloatingPointError, match="gradient of roots with respect to w"),
+            ):
+                jax.grad(roots)(jnp.float32(0), 3)
+            assert np.isnan(float(jax.grad(roots)(jnp.float32(0), 3)))
+
+
+@pytest.mark.slow
+def test_an_exception_in_the_5000th_cell_of_a_stepped_program():
+    @jr.rec_fn
+    def rise(low, x, end):
+        return jr.cond(jnp.tanh(x - end) >= 0, lambda: x, lambda: rise(low, checked(x, low), end))
+
+    low, x = jnp.float32(5000), jnp.float32(0)
+    with jr.executor("host", workers=2):
+        with pytest.raises(jr.JaxRecError, match=r"cell rise\.\d of rise failed") as caught:
+            rise(low, x, jnp.float32(5600))
+        assert "told to fail" in str(caught.value)
+        assert "rise -> rise[0] -> rise[0] -> ... (" in str(caught.value)
+        assert float(rise(low, x, jnp.float32(100))) == 100
+
+
+PROLOGUE = """
+    import os, resource, signal, threading
+    import jax, jax.numpy as jnp, numpy as np, jaxrec as jr
+
+    x, w = jnp.ones(SIZE), jnp.full(SIZE, 0.5)
+
+    @jr.rec_fn
+    def planned(w, x, n, sides):
+        def more():
+            return jnp.tanh(w * planned(w, x, n - 1, sides)) + other()
+
+        def other():
+            return jr.cond(sides > 1, lambda: planned(w, x * 0.5, n - 1, sides), lambda: x)
+
+        return jr.cond(n == 0, lambda: x, more)
+
+    @jr.rec_fn
+    def stepped(w, x, n, sides):
+        def more():
+            return stepped(w, jnp.tanh(w * x), n - 1, sides) + other()
+
+        def other():
+            return jr.cond(sides > 1, lambda: stepped(w, x * 0.5, n - 1, sides), lambda: x)
+
+        return jr.cond(jnp.sum(jnp.tanh(x)) * 0 + n < 0.5, lambda: x, more)
+
+    def run(n, sides):
+        f, n = (planned, n) if "PROGRAM" == "planned" else (stepped, jnp.float32(n))
+        loss = lambda w: jnp.sum(f(w, x, n, sides))
+        return np.asarray(loss(w) if "MODE" == "value" else jax.grad(loss)(w))
+"""
+
+INTERRUPT = """
+    with jr.executor("host", workers=2):
+        want = run(40, 1)
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            run(700_000, 1)
+        except KeyboardInterrupt as error:
+            print(repr(error))
+        np.testing.assert_array_equal(run(40, 1), want)
+        print("right")
+"""
+
+OUT_OF_MEMORY = """
+    with jr.executor("host", workers=2):
+        want = run(4, 2)
+        pages = int(open("/proc/self/statm").read().split()[0])
+        limit = pages * resource.getpagesize() + (1 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            run(16, 2)
+        except jr.JaxRecError as error:
+            print(error)
+        np.testing.assert_array_equal(run(4, 2), want)
+        print("right")
+"""
+
+programs = pytest.mark.parametrize("program", ["planned", "stepped"])
+modes = pytest.mark.parametrize("mode", ["value", "gradient"])
+
+
+def output(script, program, mode, size):
+    text = textwrap.dedent(PROLOGUE) + textwrap.dedent(script)
+    for name, value in (("PROGRAM", program), ("MODE", mode), ("SIZE", str(size))):
+        text = text.replace(name, value)
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@programs
+@modes
+def test_interrupt_by_a_timer(program, mode):
+    assert output(INTERRUPT, program, mode, 64) == "KeyboardInterrupt()\nright\n"
+
+
+@pytest.mark.slow
+@programs
+@modes
+def test_less_memory_than_a_tape_needs(program, mode):
+    told, right = output(OUT_OF_MEMORY, program, mode, 1 << 14).splitlines()
+    assert "There was not enough memory" in told and program in told and right == "right"
+    assert program == "planned" or "Call path" in told

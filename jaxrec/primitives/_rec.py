@@ -43,13 +43,22 @@ def _rec_impl(*operands: Any, params: Params) -> list[Any]:
     if params.executor == "reference":
         return run_reference(params, operands)
     if is_native(params):
-        return run_native_now(params, operands, outcome_types(params))
+        return _run_native(params, operands)
     if params.executor == "host":
         return run_host(params, operands)
     if params.program.is_stepped and not params.collect and has_no_bound(params):
         return grow(params, operands, "rec", run_rec)[1]
     params = decide_capacity(params, operands)
     return run_compiled("rec", run_rec, params, operands)
+
+
+def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
+    try:
+        return run_native_now(params, operands, outcome_types(params))
+    except FloatingPointError:
+        if params.executor == "host":
+            run_host(params, operands)  # tells which call made it
+        raise
 
 
 def run_rec(*operands: Any, params: Params) -> list[Any]:

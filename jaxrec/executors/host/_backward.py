@@ -12,7 +12,7 @@ import numpy as np
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._forward import Tapes, counts, listed, put_rows
 from jaxrec.executors.host._plan import blank
-from jaxrec.executors.host._tasks import KernelFunction, Label, token_of, words
+from jaxrec.executors.host._tasks import KernelFunction, Label, bad_rows, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import operands
 from jaxrec.lowering._rows import sum_over_readers
@@ -148,8 +148,8 @@ class BackwardRun:
         written = sorted({c for _, c in slots})
         read = sorted(set(self._outputs(spec)) - set(written))
         call.tasks.add(
-            Label(f"{spec.cell.name} backward", domain, number, wave[1], width),
-            ("backward", spec.cell.index, width, self._key),
+            Label(f"{spec.cell.name} backward", domain, number, wave[1], width, width - wave[1]),
+            ("backward", spec.cell.index, width, self._key, call.checks),
             self._kernel(spec, width, read, written),
             constant,
             [
@@ -196,7 +196,10 @@ class BackwardRun:
             for position, ((_, c), block) in reversed(list(enumerate(pairs))):
                 cts[c] = _wave.put(cts[c], block, constant[2 + position])
             cuts = [_wave.put(t, x, start) for t, x in zip(cuts, made, strict=True)]
-            return [token_of(constant), *(cts[c] for c in written), *cuts]
+            checks = call.checks
+            bad = bad_rows([*d_inputs, *made], width, checks) if any(checks) else None
+            token = token_of(constant) if bad is None else bad
+            return [token, *(cts[c] for c in written), *cuts]
 
         return run
 

@@ -32,6 +32,7 @@ class HostCall:
         tasks: the launches that are to be made.
         stepper: the scheduler that is finding out the plan, while it is not known.
         trace: what is recorded of every launch; then each is waited for.
+        looks: whether each wave is searched for what `jax_debug_nans` looks for.
     """
 
     params: Params
@@ -40,6 +41,7 @@ class HostCall:
     tasks: TaskList
     stepper: Any = None
     trace: Trace | None = None
+    looks: bool = True
 
     def __post_init__(self) -> None:
         self._outers: dict[tuple[int, int], int] = {}
@@ -54,6 +56,11 @@ class HostCall:
     def layout(self) -> Layout:
         """The sizes of each domain."""
         return self.plan.layout
+
+    @property
+    def checks(self) -> tuple[bool, bool]:
+        """Whether waves are searched for NaN, and for infinity."""
+        return self.tasks.checks if self.looks else (False, False)
 
     @property
     def options(self) -> HostOptions:
@@ -130,7 +137,7 @@ class HostCall:
 
     def failures(self, labels: Sequence[Label]) -> Failures:
         """Finds and describes the failures of launches."""
-        return Failures(self.program.name, labels, self._call_path, any(self.tasks.checks))
+        return Failures(self.program.name, labels, self._call_path, any(self.checks))
 
     def _call_path(self, wave: int, row: int) -> str:
         """The call path of a row of a wave; schedules again, since paths are not kept."""

@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrec._errors import JaxRecError
-from jaxrec.executors.host._tasks import Label
+from jaxrec.executors.host._tasks import Label, bad_rows
 
 _LONGEST = 1200
 """Characters of another error's text that are told."""
 
+_LET_PASS = "Turn off jax_debug_nans and jax_debug_infs to let it pass."
+
 
 class _BadRow(Exception):
     """A row of a wave has what the checks look for; its argument is the number of the row."""
+
+
+def bad_values(values: Sequence[Any], checks: tuple[bool, bool]) -> list[int]:
+    """Which of some arrays have what the checks look for."""
+    if not any(checks):
+        return []
+    return [k for k, x in enumerate(values) if bool(jnp.any(bad_rows([x], 1, checks)))]
+
+
+def unlocated(name: str, arguments: Sequence[str]) -> FloatingPointError:
+    """The error for what no wave made: it comes of the sum over calls."""
+    return FloatingPointError(
+        f"invalid value (nan or inf) in the gradient of {name} with respect to "
+        f"{', '.join(arguments)}. {_LET_PASS}"
+    )
 
 
 class Failures:
@@ -42,8 +60,8 @@ class Failures:
         token.block_until_ready()
         label = self._labels[number]
         if self._looks and label.wave >= 0 and token.ndim:
-            found = np.flatnonzero(np.asarray(token))
-            if len(found) and int(found[0]) < label.calls:
+            found = np.flatnonzero(np.asarray(token)[label.first : label.first + label.calls])
+            if len(found):
                 raise _BadRow(int(found[0]))
 
     def described(self, error: BaseException, number: int) -> BaseException:
@@ -60,13 +78,12 @@ class Failures:
         where = f"cell {label.name} of {name}" if label.wave >= 0 else f"{name}, {label.name}"
         if isinstance(error, _BadRow):
             return FloatingPointError(
-                f"invalid value (nan or inf) made by {where}. Call path: {path}. "
-                "Turn off jax_debug_nans and jax_debug_infs to let it pass."
+                f"invalid value (nan or inf) made by {where}. Call path: {path}. {_LET_PASS}"
             )
         of = " of the first" if label.calls > 1 else ""
         told = f" Wave {label.wave}, {label.calls} calls. Call path{of}: {path}." if path else ""
         hint = ""
-        if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+        if isinstance(error, MemoryError) or "Out of memory" in str(error):
             hint = (
                 " There was not enough memory: call it on fewer roots at a time, or under "
                 'jr.executor("graph") with jax.checkpoint.'

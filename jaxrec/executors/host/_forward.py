@@ -153,7 +153,7 @@ class Forward:
                 tapes[c] = _wave.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
             residuals = [_wave.put(tape, made, constant[1]) for tape, made in pairs]
-            checks = call.tasks.checks
+            checks = call.checks
             token = bad_rows(found[0], width, checks) if any(checks) else token_of(constant)
             outs = [*(tapes[c] for c in written), *residuals]
             return [token, *outs, *(found[0][k] for k in shown)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxrec.executors.host._backward import BackwardRun
 from jaxrec.executors.host._call import HostCall, Trace
+from jaxrec.executors.host._failure import bad_values, unlocated
 from jaxrec.executors.host._forward import Forward, Tapes
 from jaxrec.executors.host._plan import HostPlan
 from jaxrec.executors.host._schedule import plan_call
@@ -78,7 +79,12 @@ def run_host_backward(
     residuals: Sequence[Any],
     cotangents: Sequence[Any],
 ) -> list[Any]:
-    """The cotangents of the operands, from those of the results."""
+    """The cotangents of the operands, from those of the results.
+
+    Raises:
+        JaxRecError: a cell failed.
+        FloatingPointError: a cotangent is what `jax_debug_nans` or `jax_debug_infs` looks for.
+    """
     if wrt.stack:
         import dataclasses
 
@@ -88,10 +94,28 @@ def run_host_backward(
             for k in range(cotangents[0].shape[0])
         ]
         return [jnp.stack(column) for column in zip(*rows, strict=True)]
-    run = _backward(params, wrt, operands, residuals, cotangents)
-    slots = run.add_all()
-    run.call.run()
-    return [run.call.tasks.values[slot] for slot in slots]
+    # A wave may make what is looked for where no cotangent that was asked for comes of it. So waves
+    # are searched only when there is something to be found.
+    for looks in (False, True):
+        run = _backward(params, wrt, operands, residuals, cotangents)
+        run.call.looks = looks
+        slots = run.add_all()
+        run.call.run()
+        values = [run.call.tasks.values[slot] for slot in slots]
+        bad = bad_values(values, run.call.tasks.checks)
+        if not bad:
+            return values
+    raise unlocated(params.program.name, [_names(params, wrt)[k] for k in bad])
+
+
+def _names(params: Params, wrt: Wrt) -> list[str]:
+    """What the user calls the operands that are differentiated."""
+    program = params.program
+    entry = program.graph.entry
+    known = dict(zip(entry.params, entry.param_names, strict=True))
+    roots = [entry.param_names[k] for k in (*program.control, *program.data)]
+    names = [*(known.get(v, "a value that it closes over") for v in program.outers), *roots]
+    return [names[k] for k in wrt.positions]
 
 
 def traced_backward(params: Params, operands: Sequence[Any]) -> HostCall | None:

@@ -32,6 +32,7 @@ class Label:
         wave: the number of its wave in the schedule, or -1.
         calls: how many calls are in the wave.
         width: rows computed.
+        first: of the rows computed, the first one that is a call.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Label:
     wave: int = -1
     calls: int = 0
     width: int = 0
+    first: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
