@@ -162,7 +162,7 @@ class TestEndlessRecursion:
             return jax.lax.fori_loop(0, n, lambda k, acc: acc + total(x, k), x)
 
         with pytest.raises(
-            jr.RecursionLimitError, match=r"or it is a loop .*, declare .* rec_fn\(out="
+            jr.RecursionLimitError, match=r"base case is a loop .* declare .* rec_fn\(out="
         ):
             total(1.0, 3)
 

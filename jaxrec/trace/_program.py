@@ -178,8 +178,8 @@ class TracedProgram:
             f"{instance.name} never ends: every path through its body calls {instance.name} again "
             "before it returns, so it has no base case and its result type cannot be inferred. "
             "Choose between base case and recursion with jaxrec.cond or jaxrec.switch, or, if "
-            "jax.lax.cond chooses the base case or it is a loop that runs no iteration, declare "
-            "the result type, as in rec_fn(out=jax.ShapeDtypeStruct((), jnp.float32))."
+            "the base case is a loop that runs no iteration or is chosen by jax.lax.cond, declare "
+            "the result type: rec_fn(out=...), such as out=jax.ShapeDtypeStruct((), jnp.float32)."
         )
 
     @contextlib.contextmanager
