@@ -1,6 +1,7 @@
 """Is a call faster when its waves are launched from the host, by how many workers, by which policy?
 
-`python -m benchmarks.host --forest sst linear --batch 1 25 --hidden 64 1024 --mode infer train`
+`python -m benchmarks.host --forest sst --batch 1 25 256 --hidden 150 600 1024 --mode infer train`
+`python -m benchmarks.host --forest linear --batch 64 --hidden 32 64 150 600 1024`
 
 A forest of trees goes through the recursion of the Tree-LSTM under `jax.vmap`, eagerly, on executor
 "graph" and on executor "host" with several numbers of workers and policies, in turn in one
@@ -109,7 +110,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--hidden", nargs="+", type=int, default=[32, 64, 150, 600, 1024])
     parser.add_argument("--mode", nargs="+", choices=["infer", "train"], default=["infer"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--policy", nargs="+", default=["adaptive", "batch", "split"])
+    parser.add_argument("--policy", nargs="+", default=["adaptive", "batch", "split", "alone"])
     parser.add_argument("--repeats", type=int, default=7, help="at least 5 for a figure to quote")
     return parser.parse_args()
 

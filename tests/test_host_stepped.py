@@ -8,6 +8,7 @@ import signal
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import zoo_all
 import zoo_modes
@@ -91,6 +92,36 @@ class TestValues:
         assert_close(got, jax.jvp(lambda w: plain(w, VECTOR), (w,), (dw,)), 1e-4)
 
 
+def batch_loss(w):
+    return jnp.sum(jax.vmap(shrink, (None, 0))(w, jnp.asarray(VECTORS)) ** 2)
+
+
+def plain_loss(w):
+    return sum(jnp.sum(plain(w, x) ** 2) for x in VECTORS)
+
+
+@pytest.mark.slow
+class TestTransformations:
+    @pytest.mark.parametrize("transform", [jax.value_and_grad, jax.hessian])
+    def test_of_a_batch(self, transform):
+        with jr.executor("host", workers=2):
+            got = transform(batch_loss)(jnp.asarray(WEIGHT))
+        assert_close(got, transform(plain_loss)(jnp.asarray(WEIGHT)), 1e-3)
+
+    def test_optax(self):
+        def train(loss):
+            optimizer, w = optax.adam(1e-2), jnp.asarray(WEIGHT)
+            state = optimizer.init(w)
+            for _ in range(3):
+                updates, state = optimizer.update(jax.grad(loss)(w), state)
+                w = optax.apply_updates(w, updates)
+            return w
+
+        with jr.executor("host"):
+            got = train(batch_loss)
+        assert_close(got, train(plain_loss), 1e-4)
+
+
 class TestFailures:
     def test_under_jit(self):
         with (
@@ -98,6 +129,11 @@ class TestFailures:
             pytest.raises(jr.UnsupportedError, match=r'Use jr\.executor\("graph"\) there'),
         ):
             jax.jit(shrink)(WEIGHT, VECTOR)
+        with (
+            jr.executor("host"),
+            pytest.raises(jr.UnsupportedError, match="shrink was called under jit"),
+        ):
+            jax.jit(jax.grad(batch_loss))(jnp.asarray(WEIGHT))
 
     def test_declared_bound(self):
         with (
