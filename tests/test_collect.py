@@ -186,6 +186,17 @@ class TestVmap:
             assert_close(np.asarray(calls.results)[mine], want, 1e-5)
 
 
+def test_roots_that_share_nodes():
+    """Calls above the number of nodes: an eager report grows, also that of an example."""
+    w, tree, shared = weights(), forest(), jnp.array([0, 0, 1])
+    nodes = [below(tree, int(i)) for i in shared]
+    _, calls = jr.collect(RNN, AXES)(w, tree, shared)
+    assert valid_rows(calls, calls.args[2]).tolist() == list(chain(*nodes))
+    _, calls = jax.vmap(jr.collect(RNN), AXES)(w, tree, shared)
+    assert calls.valid.sum(1).tolist() == list(map(len, nodes))
+    assert valid_rows(calls, calls.args[2]).tolist() == list(chain(*nodes))
+
+
 def test_axes_of_nested_arguments():
     @jr.rec_fn
     def f(pair, n):

@@ -136,6 +136,29 @@ class TestDerivatives:
         assert_close(got[:, 1], PLAIN(w, tree, 10), 1e-5)
 
 
+class TestExamplesThatShareATree:
+    """Lanes that differ in weights alone visit the same nodes: each may make as many calls."""
+
+    def test_weights_of_an_ensemble(self, args):
+        w, tree, i = args
+        ws = jax.tree.map(lambda x: jnp.stack([x, x / 2, -x]), w)
+        run = jax.jit(jax.vmap(jax.value_and_grad(value), (0, None, None)))
+        want = [
+            jax.value_and_grad(plain)(jax.tree.map(lambda x, k=k: x[k], ws), tree, i)
+            for k in range(3)
+        ]
+        assert_close(run(ws, tree, i), jax.tree.map(lambda *x: jnp.stack(x), *want), 1e-4)
+
+    def test_a_batch_for_each_weight(self, args):
+        w, tree, _ = args
+        ws = jax.tree.map(lambda x: jnp.stack([x, -x]), w)
+        batch = jax.vmap(value, (None, None, 0))
+        got = jax.jit(jax.vmap(batch, (0, None, None)))(ws, tree, roots())
+        for k in range(2):
+            one = jax.tree.map(lambda x, k=k: x[k], ws)
+            assert_close(got[k], jnp.stack([plain(one, tree, i) for i in roots()]), 1e-5)
+
+
 class TestSecondCall:
     """A second call with arguments of the same shapes traces nothing and compiles nothing."""
 

@@ -58,11 +58,13 @@ class Batch:
         self.operands = [
             self.operand(k, x, d) for k, (x, d) in enumerate(zip(operands, dims, strict=True))
         ]
+        alike = not any(self._mapped[k] for k in params.controlling())
         self.params = dataclasses.replace(
             params,
             lanes=params.lanes * self.size,
             patterns=tuple(p for p, _ in combined),
             max_calls=None,
+            copies=params.copies * (self.size if alike else 1),
         )
 
     def one_example(self) -> list[Any]:

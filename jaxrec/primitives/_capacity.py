@@ -16,8 +16,6 @@ from jaxrec.graph._ir import Value
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._params import (
     Params,
-    ops_behind,
-    outers_read,
     plan_inputs,
     run_invocation,
 )
@@ -42,13 +40,16 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
         return params
     operands = list(map(_compat.value_behind, operands))
     derived = derived_bound(params)
-    # The report of `collect` has this size: it must not depend on the values of the arguments.
+    # The report of `collect` has the size of the bound where that is enough: as far as possible it
+    # does not depend on the values of the arguments.
     fixed = derived if params.declared is None and params.collect else params.declared
-    params = dataclasses.replace(params, max_calls=fixed)
+    params = dataclasses.replace(params, max_calls=params.declared)
     if is_plannable(params, operands):
         # Also where the size is fixed: what is wrong with the arguments is an error here and now.
         calls = plan_now(params, operands).num_calls
-        return params if fixed else dataclasses.replace(params, max_calls=bucket(calls))
+        enough = fixed is not None and calls <= fixed
+        return dataclasses.replace(params, max_calls=fixed if enough else bucket(calls))
+    params = dataclasses.replace(params, max_calls=fixed)
     if fixed is not None:
         return params
     if params.program.is_stepped and all(map(_compat.is_concrete, operands)):
@@ -101,13 +102,7 @@ def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
     program = params.program
     if program.is_stepped:
         return False
-    control = list(operands[params.num_outers : params.first_data])
-    for value in program.control_outers:
-        if value in program.outers:
-            control.append(operands[program.outers.index(value)])
-        else:
-            used = outers_read(program, list(ops_behind(program, value)))
-            control += [operands[k] for k in used]
+    control = [operands[k] for k in params.controlling()]
     return all(map(_compat.is_concrete, control))
 
 
@@ -178,11 +173,13 @@ def derived_bound(params: Params) -> int | None:
     """A bound on calls that are indexed by nodes, or None."""
     program = params.program
     patterns = dict(zip(program.outers, params.patterns, strict=True))
-    widest = max([p[1] for p in params.patterns if p is not None], default=1)
+    controlling = [params.patterns[k] for k in params.controlling() if k < params.num_outers]
+    widest = max([p[1] for p in controlling if p is not None], default=1)
 
     def size_of(array: Value) -> int:
         pattern = patterns.get(array)
         copies = pattern[1] if pattern is not None else 1
         return array.aval.shape[0] * (copies if array in patterns else widest)
 
-    return most_calls(program.visits, params.lanes, size_of)
+    bound = most_calls(program.visits, params.lanes // params.copies, size_of)
+    return None if bound is None else bound * params.copies

@@ -35,6 +35,8 @@ class Params:
         policy: which residuals to keep.
         host: the options of executor "host"; None for the others.
         workers: threads of the native machine; 0: as it chooses.
+        copies: how many lanes have the same roots and read the same arrays of indices: those of
+            examples that differ in other arguments, such as weights. They visit the same nodes.
     """
 
     program: Program
@@ -47,6 +49,7 @@ class Params:
     policy: Callable[..., bool] | None
     host: HostOptions | None = None
     workers: int = 0
+    copies: int = 1
 
     @property
     def num_outers(self) -> int:
@@ -62,6 +65,17 @@ class Params:
     def first_data(self) -> int:
         """The position of the first data argument of the roots."""
         return self.num_outers + len(self.program.control)
+
+    def controlling(self) -> list[int]:
+        """The positions of the operands that control reads directly."""
+        program = self.program
+        found = set(range(self.num_outers, self.first_data))
+        for value in program.control_outers:
+            if value in program.outers:
+                found.add(program.outers.index(value))
+            else:
+                found.update(outers_read(program, list(ops_behind(program, value))))
+        return sorted(found)
 
     def differentiated(self) -> Params:
         """The invocation that gives the results as they come with their derivatives."""
