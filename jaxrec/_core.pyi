@@ -89,6 +89,7 @@ def start_stepper(
     call_limit: int = -1,
     collect: bool = False,
     depth_limit: int = -1,
+    reuse: bool = False,
 ) -> Stepper: ...
 def plan(
     program: NDArray[np.int64],

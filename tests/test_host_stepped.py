@@ -73,6 +73,18 @@ class TestValues:
         assert_close(value, 3 * 2.0**12, 1e-4)
         assert_close(gradient, np.full(2, 2.0**12), 1e-4)
 
+    @pytest.mark.slow
+    def test_tapes_hold_what_is_alive(self):
+        @jr.rec_fn
+        def damp(x, n):
+            return jr.cond(
+                jnp.sum(jnp.tanh(x)) * 0 + n < 0.5, lambda: x, lambda: damp(x * 0.9, n - 1)
+            )
+
+        with jr.executor("host"):
+            few, many = (damp.profile(jnp.ones(2048), jnp.float32(n)) for n in (10, 1500))
+        assert few.value_bytes == many.value_bytes < 1500 * 8192
+
     def test_collect(self):
         def run(w):
             return jr.collect(shrink, (None, 0))(w, jnp.asarray(VECTORS))

@@ -87,7 +87,28 @@ Status Stepper::finish_unguarded(Schedule& out) {
   out.expansion.num_calls = num_calls();
   out.program = std::move(program_);
   out.values = walk(out.program, frames, lanes_);
-  return lay_out(out.program, frames, out.values, {widths_, costs_, collect_, &agenda}, out.layout);
+  const LayoutOptions options{widths_, costs_, collect_, &agenda};
+  if (Status status = lay_out(out.program, frames, out.values, options, out.layout); !status.ok())
+    return status;
+  if (keeper_ != nullptr) place_rows(out);
+  return {};
+}
+
+// Value rows as they were handed out, some of them several times.
+void Stepper::place_rows(Schedule& out) const {
+  Layout& layout = out.layout;
+  const int32_t* start = starts_.data();
+  for (size_t w = 0; w < layout.waves.size(); ++w) {
+    const Wave& wave = layout.waves[w];
+    for (size_t k = 0; k < out.program.cells[wave.cell].outputs.size(); ++k, ++start) {
+      layout.out_starts[w * layout.max_out + k] = *start;
+      for (int32_t i = 0; i < wave.count; ++i)
+        layout.output_rows[out.values.firings[layout.order[wave.first + i]].output + k] =
+            *start + i;
+    }
+  }
+  for (size_t c = 0; c < layout.value_rows.size(); ++c)
+    layout.value_rows[c] = end_of_rows(static_cast<int32_t>(c)) - layout.pad;
 }
 
 // Gives frames their numbers in preorder, as an expansion does. A shared frame may have been met

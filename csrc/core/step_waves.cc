@@ -37,11 +37,11 @@ Status Stepper::issue(int32_t number) {
   wave_ = {number * static_cast<int32_t>(widths_.size()) + width, count, next_cell_[number]};
   const auto first = static_cast<int32_t>(agenda_.order.size());
   agenda_.waves.push_back({width, first, count});
+  for (int32_t i = 0; i < count; ++i) find_inputs(ready.firings[i]);
   out_starts_.clear();
-  for (int32_t c : cell.outputs) {
-    out_starts_.push_back(next_value_[c]);
-    next_value_[c] += count;
-  }
+  taken_.clear();
+  for (int32_t c : cell.outputs)
+    out_starts_.push_back(take_rows(c, count, static_cast<int32_t>(widths_[width])));
   next_cell_[number] += count;
   unfired_[number] -= count;
   for (int32_t i = 0; i < count; ++i) {
@@ -49,14 +49,40 @@ Status Stepper::issue(int32_t number) {
     ready.firings.pop_front();
     ready.depths -= frames_[firings_[firing].frame].call->depth;
     agenda_.order.push_back(firing);
-    // Later firings that read the same values then find them at once.
-    int32_t* inputs = inputs_.data() + firings_[firing].input;
-    for (size_t k = 0; k < cell.inputs.size(); ++k) inputs[k] = values_.find(inputs[k]);
-    for (size_t k = 0; k < cell.outputs.size(); ++k)
-      values_.make(firings_[firing].output + static_cast<int32_t>(k), out_starts_[k] + i,
-                   [this](int32_t who) { release(who); });
+    for (size_t k = 0; k < cell.outputs.size(); ++k) {
+      const int32_t value = firings_[firing].output + static_cast<int32_t>(k);
+      values_.make(value, out_starts_[k] + i, [this](int32_t who) { release(who); });
+      if (keeper_ != nullptr) keeper_->made(value, taken_[k]);
+    }
   }
+  for (int32_t block : taken_) keeper_->settle(block);
+  if (keeper_ != nullptr) starts_.insert(starts_.end(), out_starts_.begin(), out_starts_.end());
   return {};
+}
+
+// Which values a firing reads that runs now. What it reads for the last time may be overwritten by
+// what it makes of it.
+void Stepper::find_inputs(int32_t firing) {
+  int32_t* inputs = inputs_.data() + firings_[firing].input;
+  const size_t count = program_.cells[firings_[firing].cell].inputs.size();
+  for (size_t k = 0; k < count; ++k) {
+    inputs[k] = values_.find(inputs[k]);
+    if (keeper_ != nullptr) keeper_->drop(inputs[k]);
+  }
+}
+
+// The first of `count` rows for values; where they are handed out again, of `rows`.
+int32_t Stepper::take_rows(int32_t tape_class, int32_t count, int32_t rows) {
+  if (keeper_ != nullptr) {
+    taken_.push_back(keeper_->take(tape_class, rows));
+    return keeper_->start(taken_.back());
+  }
+  next_value_[tape_class] += count;
+  return next_value_[tape_class] - count;
+}
+
+int32_t Stepper::end_of_rows(int32_t tape_class) const {
+  return keeper_ != nullptr ? keeper_->end(tape_class) : next_value_[tape_class];
 }
 
 Status Stepper::check_room(int32_t number, int32_t count) const {

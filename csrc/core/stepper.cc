@@ -16,6 +16,8 @@ constexpr int64_t kMostFrames = std::numeric_limits<int32_t>::max() / 4;
 // Rows begin behind a pad, and a frame may make many values before the next look at their number.
 constexpr size_t kMostValues = std::numeric_limits<int32_t>::max() - (1 << 26);
 
+constexpr int32_t kNoValue = -1;  // of a slot that is not written yet
+
 size_t words_of_ints(size_t n) { return (n + 1) / 2; }
 
 size_t count_switches(const Program& program, const Function& function) {
@@ -67,6 +69,9 @@ Status Stepper::start_unguarded(const Request& request, const Room& room) {
                          Span<const double>(costs_.data() + i, widths_.size()));
   const int32_t pad = static_cast<int32_t>(widths_.back());
   next_value_.assign(program_.num_classes, pad);
+  if (room.reuse && !value_room_.empty())
+    return program_error("rows are handed out again only where there is no bound");
+  if (room.reuse) keeper_ = std::make_unique<Keeper>(program_.num_classes, pad, values_);
   next_cell_.assign(program_.cells.size(), pad);
   ready_.resize(program_.cells.size());
   unfired_.assign(program_.cells.size(), 0);
@@ -118,10 +123,8 @@ void Stepper::find_control_cells() {
 void Stepper::make_roots(const Request& request) {
   const Function& entry = program_.entry_function();
   std::vector<int32_t> starts;
-  for (int32_t c : entry.data) {
-    starts.push_back(next_value_[c]);
-    next_value_[c] += static_cast<int32_t>(lanes_);
-  }
+  for (int32_t c : entry.data)
+    starts.push_back(take_rows(c, static_cast<int32_t>(lanes_), static_cast<int32_t>(lanes_)));
   for (int32_t lane = 0; lane < lanes_; ++lane) {
     Call* call =
         new_call(arena_, {0, Call::kRoot, 0, program_.entry, lane, 1}, entry.control.size());
@@ -131,11 +134,13 @@ void Stepper::make_roots(const Request& request) {
     const int32_t frame = new_frame(call, -1, values_.add(entry.results.size()));
     for (size_t k = 0; k < entry.data.size(); ++k) {
       const int32_t value = values_.add(1);
+      set_slot(slots(frames_[frame]), static_cast<int32_t>(k), value);
       values_.make(value, starts[k] + lane, [](int32_t) {});
-      slots(frames_[frame])[k] = value;
+      if (keeper_ != nullptr) keeper_->made(value, taken_[k]);
     }
     roots_.push_back(frame);
   }
+  for (int32_t block : taken_) keeper_->settle(block);
   for (size_t i = roots_.size(); i > 0; --i) runnable_.push_back(roots_[i - 1]);
 }
 
@@ -165,7 +170,33 @@ int32_t Stepper::new_frame(Call* call, int32_t edge, int32_t first_value) {
   frame.first_value = first_value;
   frame.first_edge = frame.last_edge = frame.outline = -1;
   frames_.push_back(frame);
+  if (keeper_ != nullptr) {
+    std::fill_n(slots(frame), function.num_slots, kNoValue);
+    for (size_t i = 0; is_reported(frame) && i < function.results.size(); ++i)
+      keeper_->hold(first_value + static_cast<int32_t>(i));
+  }
   return static_cast<int32_t>(frames_.size()) - 1;
+}
+
+// Whether the results of a frame may be read when its caller has returned.
+bool Stepper::is_reported(const Frame& frame) const {
+  const int32_t function = frame.call->callee;
+  return frame.edge < 0 || program_.functions[function].memo ||
+         (collect_ && function == program_.entry);
+}
+
+void Stepper::set_slot(int32_t* slots, int32_t index, int32_t value) {
+  if (keeper_ != nullptr) {
+    keeper_->hold(value);
+    if (slots[index] != kNoValue) keeper_->drop(slots[index]);
+  }
+  slots[index] = value;
+}
+
+void Stepper::leave_slots(const Frame& frame) {
+  const int32_t* slot = slots(frame);
+  for (int32_t i = 0; i < program_.functions[frame.call->callee].num_slots; ++i)
+    if (slot[i] != kNoValue) keeper_->drop(slot[i]);
 }
 
 // The frame of an equal call of a shared function, or -1. Then the call must become the next frame.
@@ -214,7 +245,7 @@ Status Stepper::check_tapes(const std::vector<Array>& tapes) const {
     const Import& import = program_.imports[i];
     if (tapes[i].dtype != import.dtype || tapes[i].rank() != 1)
       return program_error("a tape of imports is not a vector of its type");
-    if (tapes[i].size() < next_value_[import.value_class])
+    if (tapes[i].size() < end_of_rows(import.value_class))
       return program_error("a tape of imports has too few rows");
   }
   return {};
@@ -259,7 +290,7 @@ Status Stepper::run(int32_t number) {
       case Kind::kJump: at = &program_.code[at->a]; continue;
       case Kind::kAlias: {
         int32_t* slot = slots(frames_[number]);
-        slot[at->dst] = slot[at->a];
+        set_slot(slot, at->dst, slot[at->a]);
         break;
       }
       case Kind::kLoad:
@@ -346,12 +377,13 @@ Status Stepper::call(int32_t number) {
   int32_t* own = slots(frame);
   if (is_new) {
     int32_t* its = slots(frames_[child]);
-    for (size_t i = 0; i < callee.data.size(); ++i) its[i] = own[operands[i]];
+    for (size_t i = 0; i < callee.data.size(); ++i)
+      set_slot(its, static_cast<int32_t>(i), own[operands[i]]);
     runnable_.push_back(child);
   }
   operands += callee.data.size();
   for (size_t i = 0; i < callee.results.size(); ++i)
-    own[operands[i]] = frames_[child].first_value + static_cast<int32_t>(i);
+    set_slot(own, operands[i], frames_[child].first_value + static_cast<int32_t>(i));
   return is_new ? check_limits(child) : Status{};
 }
 
@@ -379,12 +411,13 @@ void Stepper::fire(int32_t number) {
   for (size_t i = 0; i < cell.inputs.size(); ++i) {
     const int32_t value = values_.find(slot[*operands++]);
     inputs_.push_back(value);
+    if (keeper_ != nullptr) keeper_->hold(value);
     if (values_.row(value) != Pending::kNotMade) continue;
     values_.wait(value, firing);
     ++firings_[firing].missing;
   }
   for (size_t i = 0; i < cell.outputs.size(); ++i)
-    slot[*operands++] = firings_[firing].output + static_cast<int32_t>(i);
+    set_slot(slot, *operands++, firings_[firing].output + static_cast<int32_t>(i));
   ++unfired_[in.a];
   if (firings_[firing].missing == 0) add_ready(firing);
 }
@@ -393,9 +426,12 @@ void Stepper::return_from(Frame& frame) {
   const Function& function = program_.functions[frame.call->callee];
   const int32_t* operands = program_.pool.data() + frame.at->c;
   const int32_t* slot = slots(frame);
-  for (size_t i = 0; i < function.results.size(); ++i)
-    values_.join(frame.first_value + static_cast<int32_t>(i), slot[operands[i]],
-                 [this](int32_t who) { release(who); });
+  for (size_t i = 0; i < function.results.size(); ++i) {
+    const int32_t result = frame.first_value + static_cast<int32_t>(i);
+    if (keeper_ != nullptr) keeper_->join(result, slot[operands[i]]);
+    values_.join(result, slot[operands[i]], [this](int32_t who) { release(who); });
+  }
+  if (keeper_ != nullptr) leave_slots(frame);
   int32_t& outline = table_->links[frame.link];
   if (outline == OutlineTable::kNone) {
     const int32_t* taken = branches(frame);

@@ -21,6 +21,7 @@
 #include "core/arena.h"
 #include "core/call.h"
 #include "core/cover.h"
+#include "core/keeper.h"
 #include "core/machine.h"
 #include "core/memo.h"
 #include "core/outline.h"
@@ -29,10 +30,13 @@
 
 namespace jaxrec {
 
-/// Rows that the tapes have room for, padding included; all empty: no bound.
+/// Rows that the tapes have room for, padding included; all empty: no bound. Without a bound rows
+/// may be handed out again once no call can read their values any more; then a wave has a row for
+/// each that it computes, as blocks that `reuse_rows` makes do.
 struct Room {
   Span<const int64_t> value_rows;  // a class
   Span<const int64_t> cell_rows;   // a cell
+  bool reuse = false;
 };
 
 /// A wave that runs next: what `write_wave` says of a planned one. kind -1: there is none.
@@ -127,6 +131,9 @@ class Stepper {
 
   int32_t new_frame(Call* call, int32_t edge, int32_t first_value);
   int32_t find_shared(const Call& call);
+  bool is_reported(const Frame& frame) const;
+  void set_slot(int32_t* slots, int32_t index, int32_t value);
+  void leave_slots(const Frame& frame);
   int32_t* slots(const Frame& frame) const;
   int32_t* branches(const Frame& frame) const;
 
@@ -146,6 +153,9 @@ class Stepper {
   void add_ready(int32_t firing);
   int32_t choose_cell() const;
   Status issue(int32_t cell);
+  void find_inputs(int32_t firing);
+  int32_t take_rows(int32_t tape_class, int32_t count, int32_t rows);
+  int32_t end_of_rows(int32_t tape_class) const;
   Status check_room(int32_t cell, int32_t count) const;
   std::vector<PathStep> path_to(int32_t frame) const;
   Status check_limits(int32_t frame) const;
@@ -155,6 +165,7 @@ class Stepper {
   void depth_first(First first, Again again) const;
   Status find_cycle() const;
   std::vector<int32_t> order_frames(FrameTable& frames, int32_t& depth);
+  void place_rows(Schedule& out) const;
   void collect_exports(const std::vector<int32_t>& numbers, FrameTable& frames) const;
 
   Program program_;
@@ -173,6 +184,9 @@ class Stepper {
   std::unique_ptr<OutlineTable> table_;
   std::vector<Cover> covers_;  // of all cells, or of each
   Pending values_;
+  std::unique_ptr<Keeper> keeper_;  // if rows are handed out again
+  std::vector<int32_t> taken_;      // blocks of the wave, then
+  std::vector<int32_t> starts_;     // and first rows of the blocks of all waves
   std::vector<Space> spaces_;
   std::vector<Frame> frames_;
   std::vector<Edge> edges_;

@@ -79,14 +79,14 @@ std::unique_ptr<Stepper> start_stepper(Ints program, const std::vector<NumpyIn>&
                                        int64_t lanes, const std::vector<int64_t>& widths,
                                        const std::vector<double>& costs, const std::string& names,
                                        int64_t max_calls, int64_t call_limit, bool collect,
-                                       int64_t depth_limit) {
+                                       int64_t depth_limit, bool reuse) {
   Request request = to_request(program, roots, outers, outer_lanes, lanes, widths, costs, names);
   request.max_calls = max_calls;
   request.call_limit = call_limit;
   request.depth_limit = depth_limit;
   request.collect = collect;
   std::unique_ptr<Stepper> stepper;
-  raise_if_failed(Stepper::start(request, {}, stepper));
+  raise_if_failed(Stepper::start(request, {{}, {}, reuse}, stepper));
   return stepper;
 }
 
@@ -334,10 +334,12 @@ NB_MODULE(_core, m) {
   bind_error(m);
   bind_schedule(m);
   bind_stepper(m);
-  m.def("start_stepper", &start_stepper, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a,
-        "lanes"_a, "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
-        "collect"_a = false, "depth_limit"_a = -1,
-        "Starts a stepped program. Raises PlanError(code, text, needed).");
+  m.def(
+      "start_stepper", &start_stepper, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a,
+      "lanes"_a, "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
+      "collect"_a = false, "depth_limit"_a = -1, "reuse"_a = false,
+      "Starts a stepped program; reuse: rows that nothing can read any more are handed out again. "
+      "Raises PlanError(code, text, needed).");
   bind_runtime(m);
   bind_native(m);
   bind_division(m);

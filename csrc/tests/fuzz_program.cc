@@ -78,7 +78,7 @@ class Fuzzer {
   Room room() {
     room_ = Words(below(5), below(200));
     if (below(4) != 0) room_.clear();
-    return {room_, room_};
+    return {room_, room_, below(2) == 0};
   }
 
   Status drive(Stepper& stepper) {

@@ -108,7 +108,12 @@ def begin_stepping(program: Program, layout: Layout, inputs: PlanInputs) -> Step
 
 
 def start_stepper(
-    program: Program, layout: Layout, inputs: PlanInputs, limits: Limits, max_calls: int | None
+    program: Program,
+    layout: Layout,
+    inputs: PlanInputs,
+    limits: Limits,
+    max_calls: int | None,
+    reuse: bool,
 ) -> Any:
     """Starts the same scheduler on the host.
 
@@ -118,6 +123,7 @@ def start_stepper(
         inputs: what the scheduler starts from.
         limits: what is taken to be without end.
         max_calls: the calls that there is room for; None: as many as are made.
+        reuse: whether rows whose values nothing can read any more are handed out again.
 
     Raises:
         PlanError: as the scheduler reports it.
@@ -135,6 +141,7 @@ def start_stepper(
         limits.calls,
         layout.collect,
         limits.depth,
+        reuse,
     )
 
 

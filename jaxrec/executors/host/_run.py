@@ -45,7 +45,7 @@ def _forward(
 ) -> Forward:
     """The forward pass: a stepped one has run, of a planned one the tasks are there."""
     if params.program.is_stepped:
-        return step_forward(params, operands, wrt=wrt, trace=trace)[0]
+        return step_forward(params, operands, reuse=wrt is None, wrt=wrt, trace=trace)[0]
     call = _call(params, operands, plan_call(params, operands, readers=wrt is not None))
     call.trace = trace
     forward = Forward(call, None if wrt is None else differentiated(call, wrt), wrt)

@@ -2,8 +2,9 @@
 
 The scheduler goes on without waiting while what it needs is known. Where a frame waits for a value
 that a wave makes, the launches under way are waited for, and the values that control may read,
-which a wave's kernel returns beside its tapes, are handed over. Tapes grow as calls are made. What
-is left at the end is a plan like any other.
+which a wave's kernel returns beside its tapes, are handed over. Tapes grow as calls are made; where
+nothing is differentiated, rows that nothing can read any more are written again before they do.
+What is left at the end is a plan like any other.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def step_forward(
     params: Params,
     operands: Sequence[Any],
     *,
+    reuse: bool = False,
     widths: tuple[int, ...] | None = None,
     wrt: Wrt | None = None,
     trace: Trace | None = None,
@@ -56,6 +58,7 @@ def step_forward(
     Args:
         params: of the invocation.
         operands: known values.
+        reuse: whether rows of tapes are written again once nothing can read them any more.
         widths: of waves; None: those that suit the executor's policy.
         wrt: which operands are differentiated; None: none, and no residuals are kept.
         trace: what records the launches.
@@ -72,7 +75,7 @@ def step_forward(
     call = HostCall(params, operands, plan, TaskList(params.program.cache), trace=trace)
     forward = Forward(call, None if wrt is None else _with_residuals(call, wrt), wrt)
     call.run()
-    return forward, _Run(forward).run()
+    return forward, _Run(forward).run(reuse)
 
 
 def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
@@ -165,11 +168,11 @@ class _Run:
                 self._imports[c][at[c] : at[c] + len(rows)] = rows
                 at[c] += len(rows)
 
-    def run(self) -> Any:
+    def run(self, reuse: bool) -> Any:
         """Runs all waves; the core's schedule, whose plan the call has now."""
         call = self._call
         try:
-            call.stepper = stepper = _begin(call)
+            call.stepper = stepper = _begin(call, reuse)
             while True:
                 wave = stepper.step([self._imports[c] for c in call.program.imports]).tolist()
                 if wave[0] < 0:
@@ -279,7 +282,7 @@ class _Run:
         call.plan = host_plan(call.program, core, layout)
 
 
-def _begin(call: HostCall) -> Any:
+def _begin(call: HostCall, reuse: bool) -> Any:
     from jaxrec.primitives._capacity import limits_of
     from jaxrec.primitives._params import plan_inputs
 
@@ -287,7 +290,7 @@ def _begin(call: HostCall) -> Any:
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, call.operands)
     bound = params.max_calls if params.max_calls is not None else params.declared
-    return start_stepper(params.program, call.layout, inputs, limits_of(params), bound)
+    return start_stepper(params.program, call.layout, inputs, limits_of(params), bound, reuse)
 
 
 def _grown(rows: int) -> Any:
