@@ -5,10 +5,11 @@ versions that jaxrec supports.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
@@ -95,6 +96,19 @@ def without_mesh() -> Any:
 def is_concrete(value: Any) -> bool:
     """Whether the elements of a value can be read now."""
     return not isinstance(value, Tracer)
+
+
+def current_trace() -> Any:
+    """What operations are recorded by now."""
+    return _core.trace_ctx.trace
+
+
+def traces_behind(value: Any) -> Iterator[Any]:
+    """What recorded the operation that a tracer stands for, and what that is inside of."""
+    trace = value._trace if isinstance(value, Tracer) else None
+    while trace is not None:
+        yield trace
+        trace = getattr(trace, "parent_trace", None)
 
 
 def value_behind(value: Any) -> Any:

@@ -145,6 +145,22 @@ class TestTypes:
             total(ONE, TREE)
 
 
+class TestClosures:
+    def test_over_a_value_of_another_body(self):
+        @jr.rec_fn
+        def outer(x, n):
+            @jr.rec_fn
+            def inner(y, m):
+                return jr.cond(m == 0, lambda: x * y, lambda: inner(y + x, m - 1))
+
+            return jr.cond(n == 0, lambda: x, lambda: inner(outer(x, n - 1), n))
+
+        with pytest.raises(
+            jr.UnsupportedError, match=r"inner, called by outer, closes over .* as an argument"
+        ):
+            outer(1.0, 2)
+
+
 class TestEndlessRecursion:
     def test_no_path_without_a_call(self):
         @jr.rec_fn

@@ -13,6 +13,7 @@ learning frameworks with recursion" (EuroSys 2018), section 4.1, where the user 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +21,8 @@ import jax
 from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr
 
-from jaxrec._errors import RecursionLimitError, SignatureError
+from jaxrec import _compat
+from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition, Instance
@@ -78,6 +80,7 @@ class TracedProgram:
         self.instances: list[Instance] = []
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
+        self._bodies: list[Any] = []
         try:
             entry = self._add(definition, self._widest(definition, signature), names, None)
             self.result_of(entry)
@@ -195,6 +198,7 @@ class TracedProgram:
         avals: list[ShapedArray] = []
 
         def body(*leaves: Any) -> list[Any]:
+            self._bodies.append(_compat.current_trace())
             out = instance.definition.fun(*jax.tree.unflatten(instance.args.tree, leaves))
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
@@ -205,9 +209,21 @@ class TracedProgram:
         with _context.entered(running):
             shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
             jaxpr = jax.make_jaxpr(body)(*shapes)
+            self._check_closure(instance, jaxpr)
             if not probing:
                 jaxpr = without_loops(lambda args: Scope(running, args), jaxpr)
         return jaxpr, Signature(trees[-1], tuple(avals[-len(jaxpr.out_avals) :] if avals else ()))
+
+    def _check_closure(self, instance: Instance, jaxpr: ClosedJaxpr) -> None:
+        """Checks that a body closes over no value of the body of another function."""
+        behind = itertools.chain.from_iterable(map(_compat.traces_behind, jaxpr.consts))
+        if any(trace is body for trace in behind for body in self._bodies):
+            caller = f", called by {instance.caller.name}," if instance.caller is not None else ""
+            raise UnsupportedError(
+                f"{instance.name}{caller} closes over a value that the body of another recursive "
+                f"function computes. Pass the value to {instance.name} as an argument: what all "
+                "calls pass on unchanged is not copied."
+            )
 
     def _trace_until_types_hold(self) -> None:
         for _ in range(_MAX_TYPE_ROUNDS):
