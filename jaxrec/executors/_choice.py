@@ -38,7 +38,10 @@ def executor(
     Args:
         name: `"graph"`, the default: the whole invocation is one XLA program that runs calls in
             batches. `"host"`: the same batches, each launched from the host by worker threads that
-            steal work from one another; for eager calls, without a bound on calls.
+            steal work from one another. It is for eager calls: `grad`, `vmap` and what is made of
+            them may stand around a call, but not `jit`, which is an `UnsupportedError` when it is
+            traced. There is no bound on calls but `max_calls=` and the limits on recursion without
+            end; memory grows with the calls under way, and under a gradient with all calls.
             `"reference"`: one call at a time, in the order of plain Python recursion; slow, and the
             oracle that everything else is tested against.
         workers: of executor `"host"`: how many threads launch, or run a recursion over scalars
@@ -55,6 +58,7 @@ def executor(
         UnsupportedError: there is no executor of this name, or it does not have such an option.
 
     Example:
+        >>> import jax
         >>> import jaxrec as jr
         >>> @jr.rec_fn
         ... def factorial(n):
@@ -62,9 +66,12 @@ def executor(
         >>> with jr.executor("reference"):
         ...     print(int(factorial(5)))
         120
+        >>> @jr.rec_fn
+        ... def power(x, n):
+        ...     return jr.cond(n == 0, lambda: 0 * x + 1, lambda: x * power(x, n - 1))
         >>> with jr.executor("host", workers=2):
-        ...     print(int(factorial(6)))
-        720
+        ...     print(int(factorial(6)), float(jax.grad(power)(2.0, 3)))
+        720 12.0
     """
     if name not in EXECUTORS:
         known = ", ".join(map(repr, EXECUTORS))

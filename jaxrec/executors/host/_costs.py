@@ -78,6 +78,13 @@ def measured_costs(
 
 def guessed_costs(program: Program, widths: Sequence[int], workers: int) -> Costs:
     """The costs of all cells, from their arithmetic."""
+    key = ("host guess", tuple(widths), workers)
+    if key not in program.cache:
+        program.cache[key] = _guessed(program, widths, workers)
+    return program.cache[key]
+
+
+def _guessed(program: Program, widths: Sequence[int], workers: int) -> Costs:
     alone, together = [], []
     for spec in program.cells:
         flops = cell_flops(spec.cell)

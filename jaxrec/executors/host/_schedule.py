@@ -15,6 +15,7 @@ frameworks with recursion" (EuroSys 2018), section 7: conditional batching, and 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def _divided(
     fired = first.cell_rows
     costs = None
     if options.policy == "adaptive" and pays(params, fired, sized.widths):
-        sized = dataclasses.replace(sized, widths=_with_narrowest(sized.widths, readers))
+        sized = dataclasses.replace(sized, widths=_more_widths(params, sized.widths, readers))
         costs = measured_costs(params, operands, fired, sized.widths)
     guessed = guessed_costs(program, sized.widths, options.workers)
     cut = sized if costs is None else dataclasses.replace(sized, costs=tuple(costs.alone))
@@ -139,9 +140,16 @@ def _layout(params: Params, calls: int, readers: bool) -> Layout:
     )
 
 
-def _with_narrowest(widths: tuple[int, ...], readers: bool) -> tuple[int, ...]:
-    """With waves of a single call, which pay where a row costs much."""
-    return widths if readers or widths[0] == 1 else (1, *widths)
+def _more_widths(params: Params, widths: tuple[int, ...], readers: bool) -> tuple[int, ...]:
+    """More widths to choose from, where it is known what a wave of each costs.
+
+    Waves of a single call pay where a row costs much. And where the roots go in step with each
+    other, as many calls as there are roots are ready, or of a shard its share of them.
+    """
+    assert params.host is not None
+    single = [] if readers else [1]
+    shares = {2 ** round(math.log2(max(params.lanes / n, 1))) for n in (1, params.host.workers)}
+    return tuple(sorted({*widths, *single, *(n for n in shares if widths[0] < n < widths[-1])}))
 
 
 def _shards(options: HostOptions, core: Any) -> int:
