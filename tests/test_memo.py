@@ -208,5 +208,19 @@ class TestErrors:
         ):
             f(jnp.ones(3), 2.0, 4)
 
+    @executors
+    def test_equal_numbers_are_not_compared(self, executor):
+        """At 1 both calls have equal arguments, but the derivatives of these are 1 and 2."""
+
+        @jr.rec_fn(memo=True)
+        def f(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: f(x, n - 1) + 3 * f(x * x, n - 1))
+
+        with (
+            jr.executor(executor),
+            pytest.raises(jr.SignatureError, match=r"Equal numbers .*: x may depend differently"),
+        ):
+            f(1.0, 2)
+
     def test_graph_says_which_functions_are_shared(self):
         assert str(fib.graph(3)).startswith("shared function fib(n %0: int32[])")
