@@ -128,6 +128,7 @@ class TestNanInTheBackwardPass:
             # What is not asked for may be anything.
             assert float(jax.grad(self.falling, 1)(x, w)) == 0
 
+    @pytest.mark.slow
     def test_of_a_sum_over_calls(self):
         @jr.rec_fn
         def roots(w, n):

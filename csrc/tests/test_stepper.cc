@@ -339,9 +339,10 @@ void rows_are_handed_out_again() {
   code.call(0, 2, {6}, {1}, {2}).ret({2});
   Job job =
       job_of({{}, 1, {{{0}, {0}, {kInt}}}, {{{kInt}, {0}, {0}, 7, 3, code.words}}, {{0, kInt}}},
-             {3000, 40, 2});
+             {300, 40, 2});
   Counts counts;
   check_job(job, counts);
+  job.roots[0] = 3000;
   StepRun run(job);
   CHECK(run.run({{}, {}, true}).ok());
   CHECK(run.calls == 3001 + 41 + 3 && run.schedule.layout.value_rows[0] < 40);
