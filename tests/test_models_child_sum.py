@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
 from jaxrec import data, models
@@ -120,6 +121,7 @@ def test_a_node_without_a_word_has_the_zero_vector():
     np.testing.assert_allclose(wordless, model(last), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_learns_the_greatest_token_below_a_node():
     forest, unseen = random_forest(2, 60), random_forest(3, 60)
     model = models.ChildSumTreeLSTM(VOCAB, 8, 16, CLASSES, rngs=nnx.Rngs(0))

@@ -144,6 +144,7 @@ def test_generation_equals_plain_recursion(executor):
     assert valid.sum() == sum(map(len, wanted)) > 8
 
 
+@pytest.mark.slow
 def test_learns_to_generate_trees():
     values = list(range(4))
     forest, vectors = countdown(values), conditions(values)

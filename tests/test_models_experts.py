@@ -86,6 +86,7 @@ def test_an_expert_that_is_not_chosen_does_not_run():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
+@pytest.mark.slow
 def test_learns_classes_of_a_checkerboard():
     """No linear expert does: the gates have to find regions."""
     rng = np.random.default_rng(0)

@@ -151,6 +151,7 @@ def test_too_many_nodes_are_an_error():
         jax.block_until_ready(model.generate(conditions([0, 1, 3]), 4, max_nodes=3))
 
 
+@pytest.mark.slow
 def test_learns_to_generate_trees():
     values = list(range(5))
     forest, vectors = countdown(values), conditions(values)

@@ -180,18 +180,30 @@ def test_rules_that_do_not_keep_zero(name: str) -> None:
     assert_close(got, both(loss_of(name, PYTHON))(point()), 1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if name != "rule_with_a_bias"])
-def test_second_derivatives(name: str) -> None:
+def check_second_derivatives(name: str) -> None:
     got = jax.jit(second(loss_of(name, JAXREC)))(point())
     assert_close(got, second(loss_of(name, PYTHON))(point()), 1e-9)
 
 
+@pytest.mark.parametrize("name", [name for name in RULES if name.endswith("_in_cells")])
+def test_second_derivatives_in_cells(name: str) -> None:
+    check_second_derivatives(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["backward_rule", "backward_rule_of_itself", "forward_rule"])
+def test_second_derivatives(name: str) -> None:
+    check_second_derivatives(name)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["backward_rule_of_itself", "forward_rule"])
 def test_third_derivatives(name: str) -> None:
     got = jax.jit(third(loss_of(name, JAXREC)))(point())
     assert_close(got, third(loss_of(name, PYTHON))(point()), 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["backward_rule", "rule_with_a_bias_in_cells"])
 @pytest.mark.parametrize("executor", ["reference", "host"])
 def test_executors_agree(name: str, executor: str) -> None:
@@ -202,6 +214,7 @@ def test_executors_agree(name: str, executor: str) -> None:
     assert_close(got, jax.grad(lambda x: jnp.sum(jax.grad(plain)(x) ** 2))(point()), 1e-9)
 
 
+@pytest.mark.slow
 def test_hessian_of_a_forward_rule() -> None:
     got = jax.jit(jax.hessian(loss_of("forward_rule", JAXREC)))(point())
     assert_close(got, jax.hessian(loss_of("forward_rule", PYTHON))(point()), 1e-9)
