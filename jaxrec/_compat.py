@@ -4,11 +4,13 @@ Everything else in jaxrec uses documented names. What is here has no public coun
 versions that jaxrec supports.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax._src import api as _api
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src.interpreters import ad as _ad
@@ -109,6 +111,22 @@ def traces_behind(value: Any) -> Iterator[Any]:
     while trace is not None:
         yield trace
         trace = getattr(trace, "parent_trace", None)
+
+
+@contextlib.contextmanager
+def without_checks() -> Iterator[None]:
+    """A context in which results are not searched for NaN and infinity, in this thread.
+
+    Where `jax_debug_nans` is set for the whole process, JAX would not check the results of compiled
+    functions in this thread ever again after `with jax.debug_nans(False)`.
+    """
+    hook = vars(_api)["_post_hook_state"]
+    before = hook.get_local()
+    try:
+        with jax.debug_nans(False), jax.debug_infs(False):
+            yield
+    finally:
+        hook.set_local(before)
 
 
 def value_behind(value: Any) -> Any:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +62,26 @@ def test_nan_under_debug_nans():
             roots_of(jnp.float32(3.5), 5)
         want = sum(np.sqrt(3.5 - n) for n in (1, 2, 3))
         assert float(roots_of(jnp.float32(3.5), 3)) == pytest.approx(want, rel=1e-5)
+
+
+def test_checks_of_the_process_go_on():
+    """JAX forgets them in a thread where they were set otherwise for a while: this is a new one."""
+
+    def run() -> None:
+        invalid = jax.jit(jnp.sqrt)
+        invalid(2.0)
+        for executor in ("graph", "host"):
+            with jr.executor(executor), pytest.raises(FloatingPointError, match="invalid value"):
+                roots_of(jnp.float32(3.5), 5)
+            with pytest.raises(FloatingPointError, match="invalid value"):
+                invalid(-1.0)
+
+    jax.config.update("jax_debug_nans", True)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(run).result()
+    finally:
+        jax.config.update("jax_debug_nans", False)
 
 
 INTERRUPTED_AT = 200

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec import _core
+from jaxrec import _compat, _core
 
 AHEAD = 8
 """Launches of a worker that may be under way: enough to keep XLA busy, few enough to steal from."""
@@ -176,18 +176,13 @@ class TaskList:
         tasks, self._tasks, self.labels = self._tasks, [], []
         return _core.run_tasks(tasks, self.values, workers, ahead, check, self._scope)
 
-    @contextlib.contextmanager
-    def _unchecked(self) -> Iterator[None]:
-        with jax.debug_nans(False), jax.debug_infs(False):
-            yield
-
     @property
     def _scope(self) -> Callable[[], Any]:
         """Launches are made with JAX's settings, less the checks of every result.
 
         Those would look at rows of tapes that nothing has written.
         """
-        return self._unchecked if any(self.checks) else contextlib.nullcontext
+        return _compat.without_checks if any(self.checks) else contextlib.nullcontext
 
 
 def _compiled(
