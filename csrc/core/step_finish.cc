@@ -8,6 +8,14 @@
 #include "core/stepper.h"
 
 namespace jaxrec {
+namespace {
+
+template <class T>
+void leave(std::vector<T>& items) {
+  std::vector<T>().swap(items);
+}
+
+}  // namespace
 
 // Follows the calls as plain recursion does, on a stack of its own. `first` gets the stack where a
 // frame is met first, on its top; `again` gets the stack, the call and whether the frame is open
@@ -85,13 +93,28 @@ Status Stepper::finish_unguarded(Schedule& out) {
   out.num_widths = static_cast<int64_t>(widths_.size());
   out.expansion.arena = std::move(arena_);
   out.expansion.num_calls = num_calls();
+  const bool placed = keeper_ != nullptr;
+  leave_what_ran();
   out.program = std::move(program_);
   out.values = walk(out.program, frames, lanes_);
   const LayoutOptions options{widths_, costs_, collect_, &agenda};
   if (Status status = lay_out(out.program, frames, out.values, options, out.layout); !status.ok())
     return status;
-  if (keeper_ != nullptr) place_rows(out);
+  if (placed) place_rows(out);
   return {};
+}
+
+// Gives memory back before the schedule takes its own.
+void Stepper::leave_what_ran() {
+  for (int32_t c = 0; c < program_.num_classes; ++c) next_value_[c] = end_of_rows(c);
+  keeper_.reset();
+  values_ = {};
+  agenda_ = {};
+  leave(frames_);
+  leave(edges_);
+  leave(firings_);
+  leave(inputs_);
+  leave(exports_);
 }
 
 // Value rows as they were handed out, some of them several times.

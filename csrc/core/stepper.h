@@ -165,6 +165,7 @@ class Stepper {
   void depth_first(First first, Again again) const;
   Status find_cycle() const;
   std::vector<int32_t> order_frames(FrameTable& frames, int32_t& depth);
+  void leave_what_ran();
   void place_rows(Schedule& out) const;
   void collect_exports(const std::vector<int32_t>& numbers, FrameTable& frames) const;
 
