@@ -181,5 +181,5 @@ def derived_bound(params: Params) -> int | None:
         copies = pattern[1] if pattern is not None else 1
         return array.aval.shape[0] * (copies if array in patterns else widest)
 
-    bound = most_calls(program.visits, params.lanes // params.copies, size_of)
+    bound = most_calls(program.visits, params.lanes // max(params.copies, 1), size_of)
     return None if bound is None else bound * params.copies
