@@ -185,13 +185,15 @@ def check_second_derivatives(name: str) -> None:
     assert_close(got, second(loss_of(name, PYTHON))(point()), 1e-9)
 
 
-@pytest.mark.parametrize("name", [name for name in RULES if name.endswith("_in_cells")])
-def test_second_derivatives_in_cells(name: str) -> None:
-    check_second_derivatives(name)
+def test_second_derivatives_of_a_rule_in_cells() -> None:
+    check_second_derivatives("forward_rule_in_cells")
+
+
+OTHER_RULES = [n for n in RULES if n not in ("rule_with_a_bias", "forward_rule_in_cells")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["backward_rule", "backward_rule_of_itself", "forward_rule"])
+@pytest.mark.parametrize("name", OTHER_RULES)
 def test_second_derivatives(name: str) -> None:
     check_second_derivatives(name)
 

@@ -186,17 +186,17 @@ def runs(mode: str, executor: str) -> bool:
     return executor not in HOSTS or mode not in COMPILED
 
 
-_SHARE = 11
+_SHARE = 23
 
 
-def spread(cases: Iterable[tuple[str, ...]], fast: int = 0) -> list[Any]:
-    """Divides a cross product: one case in eleven is `slow`, spread evenly, the rest `exhaustive`.
+def spread(cases: Iterable[tuple[str, ...]], fast: int = 0, slow: int = 1) -> list[Any]:
+    """Divides a cross product: of 23 cases `fast` always run, `slow` are slow, the rest exhaustive.
 
-    Eleven has no factor in common with the numbers of modes and executors, so every mode meets many
-    programs on every executor. As many more in eleven as `fast` says always run.
+    23 has no factor in common with the numbers of modes and executors, so every mode meets many
+    programs on every executor.
     """
-    marks: list[Any] = [()] * fast + [pytest.mark.slow]
-    marks += [pytest.mark.exhaustive] * (_SHARE - len(marks))
+    rest = _SHARE - fast - slow
+    marks = [()] * fast + [pytest.mark.slow] * slow + [pytest.mark.exhaustive] * rest
     return [
         pytest.param(*case, id="-".join(case), marks=marks[k % _SHARE])
         for k, case in enumerate(cases)
