@@ -13,6 +13,7 @@ import jax
 from jax._src import api as _api
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
+from jax._src import sharding_impls as _sharding
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
@@ -84,6 +85,12 @@ def define_impl(primitive: Primitive) -> None:
 def platforms_of(ctx: Any) -> Sequence[str]:
     """The platforms that a program is lowered for."""
     return ctx.module_context.platforms
+
+
+def devices_of(ctx: Any) -> int:
+    """Among how many devices the arrays of a program are divided that is being lowered."""
+    where = ctx.module_context.axis_context
+    return where.num_devices if isinstance(where, _sharding.ShardingContext) else 1
 
 
 def _unsharded(aval: Any) -> Any:

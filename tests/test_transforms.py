@@ -250,6 +250,21 @@ SHARDED = """
     again = jax.grad(lambda w: (run(w, tree, roots) ** 2).sum())(w)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), again, want)
     print("equal")
+
+    import jaxrec as jr
+
+    @jr.rec_fn(max_calls=32)
+    def halve(x):
+        return jr.cond(x.sum() < 1.0, lambda: x, lambda: halve(x / 2) + jnp.sin(x))
+
+    divided = jax.device_put(jnp.ones((2, 3)), jax.NamedSharding(mesh, P("x")))
+    try:
+        jax.jit(jax.vmap(halve))(divided)
+    except jr.UnsupportedError as error:
+        print(error)
+    each = jax.shard_map(jax.vmap(halve), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    whole = jax.vmap(halve)(jnp.ones((2, 3)))
+    np.testing.assert_allclose(jax.jit(each)(divided), whole, rtol=1e-5)
 """
 
 
@@ -265,4 +280,6 @@ def test_shard_map_over_two_devices(tmp_path):
         timeout=300,
         check=False,
     )
-    assert done.stdout == "equal\n", done.stderr
+    assert done.stdout.startswith("equal\n"), done.stderr
+    assert re.search(r"compiled for arrays on 2 .* Call it inside jax.shard_map", done.stdout)
+    assert done.returncode == 0, done.stderr

@@ -169,6 +169,13 @@ def _lower(ctx: Any, *operands: Any, target: _Target) -> Any:
             f"and this one is compiled for {', '.join(_compat.platforms_of(ctx))}. Put its "
             'arguments on a CPU device, or run it in jaxrec.executor("host").'
         )
+    if _compat.devices_of(ctx) > 1:
+        raise UnsupportedError(
+            "recursion whose control depends on computed values cannot be divided among devices, "
+            f"and this one is compiled for arrays on {_compat.devices_of(ctx)} of them. Call it "
+            "inside jax.shard_map, where each device runs its own, or put its arguments on one "
+            "device."
+        )
     rule = jax.ffi.ffi_lowering(target.name, has_side_effect=True)
     return rule(ctx, *operands, **target.attributes)
 
