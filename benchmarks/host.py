@@ -3,12 +3,13 @@
 `python -m benchmarks.host --forest sst --batch 1 25 256 --hidden 150 600 1024 --mode infer train`
 `python -m benchmarks.host --forest linear --batch 64 --hidden 32 64 150 600 1024`
 
-A forest of trees goes through the recursion of the Tree-LSTM under `jax.vmap`, eagerly, on executor
-"graph" and on executor "host" with several numbers of workers and policies, in turn in one
-process. A row gives the median over the repeats of the time of a call; `ratio_to_graph` is above 1
-where the executor is faster than "graph", `ratio_to_one` where it is faster than one worker with
-the same policy, `ratio_to_adaptive` where a fixed policy is faster than the adaptive one. `sst`
-needs the treebank; `linear` are trees that are chains, and `balanced` ones are as wide as can be.
+A forest of trees goes through the recursion of the Tree-LSTM under `jax.vmap`: under `jax.jit` on
+executor "graph", and eagerly on executor "host" with several numbers of workers and policies, in
+turn in one process. A row gives the median over the repeats of the time of a call; `ratio_to_graph`
+is above 1 where the executor is faster than "graph", `ratio_to_one` where it is faster than one
+worker with the same policy, `ratio_to_adaptive` where a fixed policy is faster than the adaptive
+one. `sst` needs the treebank; `linear` are trees that are chains, and `balanced` ones are as wide as
+can be.
 """
 
 import argparse
@@ -24,6 +25,8 @@ from benchmarks import _models, _trees
 from benchmarks._harness import Rows, interleave, seconds, spread
 from benchmarks.peers import jaxrec_peer
 
+Call = Callable[[], Any]
+
 _LEAVES, _WORDS, _EMBEDDING = 64, 1000, 300
 
 
@@ -36,8 +39,8 @@ def forest_of(kind: str, trees: int) -> tuple[_trees.Forest, int]:
     return _trees.concatenate(shaped), _WORDS
 
 
-def call_of(mode: str, forest: _trees.Forest, words: int, hidden: int) -> Callable[[], Any]:
-    """A call of the recursion on all trees, or its gradient."""
+def call_of(mode: str, forest: _trees.Forest, words: int, hidden: int) -> tuple[Call, Call]:
+    """A call of the recursion on all trees, or its gradient: compiled, and eager."""
     sizes = _models.Sizes(_EMBEDDING, hidden)
     drawn = _models.init_params("treelstm", words, sizes)
     params = {name: jnp.asarray(value) for name, value in drawn.items()}
@@ -50,18 +53,23 @@ def call_of(mode: str, forest: _trees.Forest, words: int, hidden: int) -> Callab
     def loss(params: Any) -> Any:
         return sum(jnp.sum(x) for x in jax.tree.leaves(run(params)))
 
-    of = run if mode == "infer" else jax.grad(loss)
-    return lambda: jax.block_until_ready(of(params))
+    eager = run if mode == "infer" else jax.grad(loss)
+    compiled = jax.jit(eager)
+
+    def ready(of: Callable[[Any], Any]) -> Call:
+        return lambda: jax.block_until_ready(of(params))
+
+    return ready(compiled), ready(eager)
 
 
 def compare(
-    call: Callable[[], Any], workers: list[int], policies: list[str], repeats: int
+    compiled: Call, eager: Call, workers: list[int], policies: list[str], repeats: int
 ) -> dict[tuple[str, int, str], dict[str, float]]:
     """Times of every executor, number of workers and policy."""
-    cases: dict[tuple[str, int, str], Callable[[], Any]] = {("graph", 0, ""): call}
+    cases: dict[tuple[str, int, str], Call] = {("graph", 0, ""): compiled}
     for count in workers:
         for policy in policies:
-            cases["host", count, policy] = _on_host(call, count, policy)
+            cases["host", count, policy] = _on_host(eager, count, policy)
     for run in cases.values():
         run()
     actions = {str(case): lambda run=run: [seconds(run)] for case, run in cases.items()}
@@ -78,7 +86,7 @@ def compare(
     return rows
 
 
-def _on_host(call: Callable[[], Any], workers: int, policy: str) -> Callable[[], Any]:
+def _on_host(call: Call, workers: int, policy: str) -> Call:
     def run() -> Any:
         with jr.executor("host", workers=workers, policy=policy):
             return call()
@@ -95,9 +103,9 @@ def main() -> None:
             forest, words = forest_of(kind, batch)
             for hidden in args.hidden:
                 for mode in args.mode:
-                    call = call_of(mode, forest, words, hidden)
+                    compiled, eager = call_of(mode, forest, words, hidden)
                     case = {"forest": kind, "batch": batch, "hidden": hidden, "mode": mode}
-                    found = compare(call, args.workers, args.policy, args.repeats)
+                    found = compare(compiled, eager, args.workers, args.policy, args.repeats)
                     for (executor, workers, policy), row in found.items():
                         how = {"executor": executor, "workers": workers, "policy": policy}
                         rows(**case, **how, **row, nodes=int(np.size(forest.label)))
