@@ -8,8 +8,8 @@ executor "graph", and eagerly on executor "host" with several numbers of workers
 turn in one process. A row gives the median over the repeats of the time of a call; `ratio_to_graph`
 is above 1 where the executor is faster than "graph", `ratio_to_one` where it is faster than one
 worker with the same policy, `ratio_to_adaptive` where a fixed policy is faster than the adaptive
-one. `sst` needs the treebank; `linear` are trees that are chains, and `balanced` ones are as wide as
-can be.
+one. `sst` needs the treebank; `linear` are trees that are chains, and `balanced` ones are as wide
+as can be.
 """
 
 import argparse
