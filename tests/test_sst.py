@@ -53,7 +53,8 @@ def plain(xp: Any, w: Any, forest: data.Forest, root: Any) -> Any:
     def visit(k: int) -> Any:
         if left[k] < 0:
             gates = w.embed[int(token[k])] @ w.leaf_kernel + w.leaf_bias
-            return gates_to_state(xp, *xp.split(gates, 3), 0)
+            i, o, u = xp.split(gates, 3)
+            return gates_to_state(xp, i, o, u, 0)
         (h_left, c_left), (h_right, c_right) = visit(int(left[k])), visit(int(right[k]))
         gates = xp.concatenate([h_left, h_right]) @ w.kernel + w.bias
         i, f_left, f_right, o, u = xp.split(gates, 5)
