@@ -24,12 +24,17 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec.transpose._equations import (
+    enlarging,
+    needed,
+    reachable,
+    repeatable,
+    row_axes,
+    row_axis,
+)
 from jaxrec.transpose._packing import Packing
 
 _INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
-
-_STRUCTURAL = {"split", "slice", "reshape", "squeeze", "expand_dims", "transpose", "concatenate"}
-_STRUCTURAL |= {"broadcast_in_dim", "convert_element_type", "copy", "rev"}
 
 Policy = Callable[..., bool] | None
 
@@ -272,7 +277,7 @@ class CellVjp:
         outvars = [forward.jaxpr.outvars[self._traced.outputs + k] for k in wanted]
         env: dict[Any, Any] = dict(zip(forward.jaxpr.constvars, forward.consts, strict=True))
         env.update(zip(forward.jaxpr.invars, values, strict=True))
-        _run(_needed(forward.jaxpr.eqns, outvars), env)
+        _run(needed(forward.jaxpr.eqns, outvars), env)
         return {k: _value(env, v) for k, v in zip(wanted, outvars, strict=True)}
 
 
@@ -329,7 +334,7 @@ def _leaf_sources(traced: _Traced, wider: _Traced) -> tuple[list[Source], list[i
     axes: list[int] = []
     pairs = zip(_leaf_vars(traced.forward, traced), _leaf_vars(wider.forward, wider), strict=True)
     for k, (var, wide) in enumerate(pairs):
-        axis = _row_axis(var.aval, wide.aval)
+        axis = row_axis(var.aval, wide.aval)
         if isinstance(var, Var) and var in operands:
             sources.append(("operand", operands[var]))
         elif axis is None:
@@ -338,22 +343,6 @@ def _leaf_sources(traced: _Traced, wider: _Traced) -> tuple[list[Source], list[i
             sources.append(("saved", len(axes)))
             axes.append(axis)
     return sources, axes
-
-
-def _row_axis(narrow: Any, wide: Any) -> int | None:
-    """The axis that grows with the number of rows."""
-    axes = [k for k, (a, b) in enumerate(zip(narrow.shape, wide.shape, strict=True)) if a != b]
-    assert len(axes) <= 1, f"two row axes: {narrow.shape} and {wide.shape}"
-    return axes[0] if axes else None
-
-
-def _row_axes(narrow: Sequence[JaxprEqn], wide: Sequence[JaxprEqn]) -> dict[Any, int | None]:
-    """The row axis of every result of the equations."""
-    return {
-        v: _row_axis(v.aval, w.aval)
-        for a, b in zip(narrow, wide, strict=True)
-        for v, w in zip(a.outvars, b.outvars, strict=True)
-    }
 
 
 def _row_aval(var: Any, axis: int) -> ShapedArray:
@@ -376,14 +365,15 @@ class _Cut:
             if kind == "fixed" or (kind == "operand" and k < operands.outers
                                    and not _has_rows(traced, wider, k))
         }  # fmt: skip
-        self.loop = _needed(jaxpr.eqns, input_outs)
+        self.loop = needed(jaxpr.eqns, input_outs)
         in_loop = set(map(id, self.loop))
-        axes = _row_axes(jaxpr.eqns, wider.backward.jaxpr.eqns)
+        axes = row_axes(jaxpr.eqns, wider.backward.jaxpr.eqns)
         leaves = {*jaxpr.constvars, *jaxpr.invars[: len(sources)]}
-        repeated = _repeatable(jaxpr.eqns, {*fixed, *jaxpr.constvars}, leaves)
+        cotangents = set(jaxpr.invars[len(sources) :])
+        repeated = repeatable(jaxpr.eqns, {*fixed, *jaxpr.constvars}, leaves)
         while True:
-            needed = _needed(jaxpr.eqns, outer_outs, stop=in_loop - repeated)
-            self.after = [e for e in needed if id(e) not in in_loop or id(e) in repeated]
+            behind = needed(jaxpr.eqns, outer_outs, stop=in_loop - repeated)
+            self.after = [e for e in behind if id(e) not in in_loop or id(e) in repeated]
             from_loop = {v: e for e in self.loop if id(e) not in repeated for v in e.outvars}
             wanted = [a for e in self.after for a in e.invars] + list(outer_outs)
             wanted = [v for v in wanted if isinstance(v, Var) and v in from_loop]
@@ -391,55 +381,17 @@ class _Cut:
             # What sums over rows inside the loop (a scan whose weights are outer values) has no
             # row to be stored in: it is computed again, over the whole tape.
             rowless = {id(from_loop[v]) for v in self.vars if axes[v] is None}
-            if not rowless:
+            again = rowless or enlarging(self.vars, from_loop, axes, cotangents)
+            if not again:
                 break
-            repeated |= rowless
+            repeated |= again
         self.axes: list[int] = [axis for v in self.vars if (axis := axes[v]) is not None]
-        self.carrying = _reachable(jaxpr.eqns, set(jaxpr.invars[len(sources) :]))
+        self.carrying = reachable(jaxpr.eqns, set(jaxpr.invars[len(sources) :]))
 
 
 def _has_rows(traced: _Traced, wider: _Traced, operand: int) -> bool:
     a, b = traced.forward.jaxpr.invars[operand], wider.forward.jaxpr.invars[operand]
-    return _row_axis(a.aval, b.aval) is not None
-
-
-def _needed(
-    eqns: Sequence[JaxprEqn], outs: Sequence[Any], stop: set[int] | None = None
-) -> list[JaxprEqn]:
-    """The equations that `outs` depend on, not looking behind the equations in `stop`."""
-    wanted = {v for v in outs if isinstance(v, Var)}
-    kept = []
-    for eqn in reversed(eqns):
-        if wanted.intersection(eqn.outvars):
-            kept.append(eqn)
-            if stop is None or id(eqn) not in stop:
-                wanted.update(a for a in eqn.invars if isinstance(a, Var))
-    return kept[::-1]
-
-
-def _repeatable(eqns: Sequence[JaxprEqn], fixed: set[Any], leaves: set[Any]) -> set[int]:
-    """Equations that `after` runs again instead of reading their results from a cut tape.
-
-    Those that depend on no row, and those that only rearrange what the forward pass has left.
-    """
-    still, moved, found = set(fixed), set(leaves), set()
-    for eqn in eqns:
-        operands = [a for a in eqn.invars if isinstance(a, Var)]
-        if all(a in still for a in operands):
-            still.update(eqn.outvars)
-            found.add(id(eqn))
-        if eqn.primitive.name in _STRUCTURAL and all(a in moved or a in still for a in operands):
-            moved.update(eqn.outvars)
-            found.add(id(eqn))
-    return found
-
-
-def _reachable(eqns: Sequence[JaxprEqn], start: set[Any]) -> set[Any]:
-    found = set(start)
-    for eqn in eqns:
-        if any(a in found for a in eqn.invars if isinstance(a, Var)):
-            found.update(eqn.outvars)
-    return found
+    return row_axis(a.aval, b.aval) is not None
 
 
 def _run(eqns: Sequence[JaxprEqn], env: dict[Any, Any]) -> None:
