@@ -29,6 +29,12 @@ MOST_STEP_ROWS = 1024
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
+_READ_FLOPS = 50.0
+"""Arithmetic that takes as long as reading an element of a matrix from memory."""
+
+_CACHED_ELEMENTS = 1 << 19
+"""Elements of a matrix that stay in a cache from wave to wave."""
+
 _BUCKET_RATIO = 1.25
 
 
@@ -102,7 +108,8 @@ def make_layout(
     """Sizes the tables of an invocation of at most `max_calls` calls."""
     widths = widths or choose_widths(lanes, max_calls)
     # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
-    costs = tuple(_WAVE_FLOPS + width * (program.row_flops + 1.0) for width in widths)
+    wave = _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
+    costs = tuple(wave + width * (program.row_flops + 1.0) for width in widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]

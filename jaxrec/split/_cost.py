@@ -20,6 +20,15 @@ def cell_flops(cell: Cell) -> float:
     return sum(_flops(name, params, ins, outs) for name, params, ins, outs in _equations(cell.ops))
 
 
+def shared_elements(cell: Cell) -> int:
+    """Elements of the matrices that a wave of a cell reads once for all its rows."""
+    return sum(
+        max(aval.size for aval in ins)
+        for name, _, ins, _ in _equations(cell.ops)
+        if name == "dot_general"
+    )
+
+
 def _equations(ops: Sequence[Op]) -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
     for op in ops:
         if isinstance(op, Prim):

@@ -19,7 +19,7 @@ from jaxrec.split._bound import Visits, visits_of
 from jaxrec.split._bundles import Bundles, row_type
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
-from jaxrec.split._cost import cell_flops
+from jaxrec.split._cost import cell_flops, shared_elements
 from jaxrec.split._emit import Code, OuterTable, emit_function, import_classes
 from jaxrec.split._memo import check_shared
 from jaxrec.split._native import NativeProgram, compile_native
@@ -78,6 +78,7 @@ class Program:
         fires: an upper bound on the cells that one call fires.
         visits: for each function, the arrays whose elements its calls stand for.
         row_flops: arithmetic of one call of the most expensive cell.
+        shared_elements: the most elements of matrices that a wave reads once for all its rows.
         native: the program for the native machine, if all values are scalars.
         order: how often derivatives have been taken of what the program computes: with each,
             functions with derivative rules of their own are replaced by the code of their rules.
@@ -103,6 +104,7 @@ class Program:
     fires: int
     visits: tuple[Visits, ...]
     row_flops: float
+    shared_elements: int
     native: NativeProgram | None
     order: int = 0
     cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -223,6 +225,7 @@ def _assemble(
             for f, code in zip(graph.functions, codes, strict=True)
         ),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
+        shared_elements=max(map(shared_elements, cells.cells), default=0),
         native=compile_native(graph, binding.outer_of),
     )
 
