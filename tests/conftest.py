@@ -1,9 +1,12 @@
-"""Settings of the test process, and the zoo as fixtures' parameters."""
+"""Settings of the test process, and data that several tests read."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+
+import pytest
 
 # The tests compile hundreds of small programs and run each once: LLVM need not optimise them.
 # XLA's own passes, which decide about copies, run as ever.
@@ -11,3 +14,15 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # A shell that starts the tests in the background has them ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def sst():
+    """The Stanford Sentiment Treebank, where it is there."""
+    from jaxrec.data import read_treebank
+
+    default = Path(__file__).parents[2] / "shared" / "data" / "sst"
+    path = Path(os.environ.get("JAXREC_SST", default))
+    if not path.is_dir():
+        pytest.skip(f"the Stanford Sentiment Treebank is not at {path}; set JAXREC_SST")
+    return read_treebank(path)

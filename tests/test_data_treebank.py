@@ -1,6 +1,5 @@
 """Reading and writing treebanks: round trips, every error, and the Stanford treebank."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -160,17 +159,6 @@ def test_words_that_the_format_cannot_spell(tmp_path: Path, word: str) -> None:
     with pytest.raises(ValueError, match=r"holds a bracket or white space; spell brackets -LRB-"):
         write(path, [Tree(0, "fine"), Tree(0, word)])
     assert not path.exists()
-
-
-@pytest.fixture(scope="module")
-def sst() -> Treebank:
-    default = Path(__file__).parents[2] / "shared" / "data" / "sst"
-    path = Path(os.environ.get("JAXREC_SST", default))
-    if not path.is_dir():
-        pytest.skip(f"the Stanford Sentiment Treebank is not at {path}; set JAXREC_SST")
-    bank = read_treebank(path)
-    assert isinstance(bank, Treebank)
-    return bank
 
 
 def test_the_stanford_treebank_is_read_whole(sst: Treebank) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,14 +22,8 @@ executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
 
 
 @pytest.fixture(scope="module")
-def dev() -> tuple[list[data.Tree], data.Vocabulary]:
-    default = Path(__file__).parents[2] / "shared" / "data" / "sst"
-    path = Path(os.environ.get("JAXREC_SST", default))
-    if not path.is_dir():
-        pytest.skip(f"the Stanford Sentiment Treebank is not at {path}; set JAXREC_SST")
-    bank = data.read_treebank(path)
-    assert isinstance(bank, data.Treebank)
-    return bank.dev, data.Vocabulary.build(bank.dev)
+def dev(sst: data.Treebank) -> tuple[list[data.Tree], data.Vocabulary]:
+    return sst.dev, data.Vocabulary.build(sst.dev)
 
 
 def weights_for(words: int) -> TreeLSTMWeights:
