@@ -126,22 +126,29 @@ def plan_on_host(
         JaxRecError: as the scheduler reports it, in its own class.
     """
     try:
-        return _core.plan(
-            program.words,
-            [np.asarray(x, order="C") for x in inputs.roots],
-            [np.asarray(x, order="C") for x in inputs.outers],
-            lane_numbers(inputs.patterns),
-            layout.lanes,
-            list(layout.widths),
-            list(layout.costs),
-            program.names,
-            -1 if max_calls is None else max_calls,
-            limits.calls,
-            layout.collect,
-            depth_limit=limits.depth,
-        )
+        given = host_arguments(program, layout, inputs, limits, max_calls)
+        return _core.plan(*given, depth_limit=limits.depth)
     except _core.PlanError as error:
         raise from_message(error.args[1]) from None
+
+
+def host_arguments(
+    program: Program, layout: Layout, inputs: PlanInputs, limits: Limits, max_calls: int | None
+) -> tuple[Any, ...]:
+    """What the scheduler takes on the host, planning or stepping; arguments as `plan_on_host`."""
+    return (
+        program.words,
+        [np.asarray(x, order="C") for x in inputs.roots],
+        [np.asarray(x, order="C") for x in inputs.outers],
+        lane_numbers(inputs.patterns),
+        layout.lanes,
+        list(layout.widths),
+        list(layout.costs),
+        program.names,
+        -1 if max_calls is None else max_calls,
+        limits.calls,
+        layout.collect,
+    )
 
 
 def lane_numbers(patterns: Sequence[LanePattern | None]) -> Any:

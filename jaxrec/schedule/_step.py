@@ -25,7 +25,7 @@ from jaxrec._errors import UnsupportedError
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
 from jaxrec.schedule._limits import Limits
-from jaxrec.schedule._plan import PlanInputs, lane_numbers, request_attributes
+from jaxrec.schedule._plan import PlanInputs, host_arguments, request_attributes
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -128,21 +128,8 @@ def start_stepper(
     Raises:
         PlanError: as the scheduler reports it.
     """
-    return _core.start_stepper(
-        program.words,
-        [np.asarray(x, order="C") for x in inputs.roots],
-        [np.asarray(x, order="C") for x in inputs.outers],
-        lane_numbers(inputs.patterns),
-        layout.lanes,
-        list(layout.widths),
-        list(layout.costs),
-        program.names,
-        -1 if max_calls is None else max_calls,
-        limits.calls,
-        layout.collect,
-        limits.depth,
-        reuse,
-    )
+    given = host_arguments(program, layout, inputs, limits, max_calls)
+    return _core.start_stepper(*given, depth_limit=limits.depth, reuse=reuse)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
