@@ -6,7 +6,8 @@ versions that jaxrec supports.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,21 +42,54 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
     _batching.primitive_batchers[primitive] = rule
 
 
-def batch_apart(primitive: Primitive, rule: Callable[..., Any]) -> None:
-    """Sets the `vmap` rule of a primitive of JAX for equations that jaxrec has to batch itself.
+class _Replaced:
+    """The `vmap` rule of a primitive of JAX while somebody needs another one.
+
+    Attributes:
+        usual: JAX's own rule, for the equations that the other one gives None for.
+        users: how many contexts of `batched_by` are open.
+    """
+
+    def __init__(self, usual: Callable[..., Any], rule: Callable[..., Any]) -> None:
+        self.usual, self._rule, self.users = usual, rule, 0
+
+    def __call__(self, axis: Any, operands: Sequence[Any], dims: Sequence[Any], **kw: Any) -> Any:
+        found = self._rule(operands, dims, **kw)
+        return self.usual(axis, operands, dims, **kw) if found is None else found
+
+
+_replacing = threading.Lock()
+
+
+@contextlib.contextmanager
+def batched_by(rules: Mapping[Primitive, Callable[..., Any]]) -> Iterator[None]:
+    """A context in which some primitives of JAX are batched by other rules.
+
+    It may be entered in several threads at once, with the same rules. The last one that leaves it
+    puts JAX's rules back.
 
     Args:
-        primitive: one whose own rule sees the axis too.
-        rule: a function of the operands, their mapped axes and the parameters; for the equations
-            that are JAX's to batch it gives None.
+        rules: for each primitive, one whose own rule sees the axis too, a function of the operands,
+            their mapped axes and the parameters, which gives None for what is JAX's to batch.
+            Other threads come upon it too.
     """
-    usual = _batching.fancy_primitive_batchers[primitive]
-
-    def batch(axis: Any, operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-        found = rule(operands, dims, **params)
-        return usual(axis, operands, dims, **params) if found is None else found
-
-    _batching.fancy_primitive_batchers[primitive] = batch
+    table = _batching.fancy_primitive_batchers
+    entries: dict[Primitive, _Replaced] = {}
+    with _replacing:
+        for primitive, rule in rules.items():
+            entry = table[primitive]
+            if not isinstance(entry, _Replaced):
+                table[primitive] = entry = _Replaced(entry, rule)
+            entry.users += 1
+            entries[primitive] = entry
+    try:
+        yield
+    finally:
+        with _replacing:
+            for primitive, entry in entries.items():
+                entry.users -= 1
+                if not entry.users:
+                    table[primitive] = entry.usual
 
 
 def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:

@@ -4,13 +4,12 @@ They exist only in the jaxprs that tracing hands to the graph stage: they are ne
 no transformation of an invocation reaches them, since those act on the whole invocation. What does
 reach them is a transformation inside a body. Under `jax.vmap` each lane makes its own call, and
 each lane makes its own choice: a choice between calls never becomes a selection among the results
-of all of them, which would make calls that no lane asked for. So it is with the `cond` and the
-`while_loop` of JAX where they make calls.
+of all of them, which would make calls that no lane asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -73,10 +72,11 @@ def calls_in(eqn: JaxprEqn) -> Iterator[Any]:
 
 def makes_calls(eqn: JaxprEqn) -> bool:
     """Whether an equation makes a recursive call or asks for its path, also in an inner jaxpr."""
-    return eqn.primitive in (rec_call_p, call_path_p) or _calls_inside(eqn.params)
+    return eqn.primitive in (rec_call_p, call_path_p) or calls_inside(eqn.params)
 
 
-def _calls_inside(params: dict[str, Any]) -> bool:
+def calls_inside(params: Mapping[str, Any]) -> bool:
+    """Whether the inner jaxprs of an equation with these parameters make recursive calls."""
     return any(makes_calls(inner) for jaxpr in jaxprs_in_params(params) for inner in jaxpr.eqns)
 
 
@@ -106,7 +106,7 @@ def _path_avals(within: tuple[int, ...]) -> list[ShapedArray]:
     return [ShapedArray((), np.dtype(np.uint32))] * 2
 
 
-def _each_lane(
+def each_lane(
     fun: Callable[..., list[Any]], operands: Sequence[Any], dims: Sequence[int | None]
 ) -> list[Any]:
     """Runs `fun` for each lane of the operands and stacks its results along a first axis."""
@@ -124,7 +124,7 @@ def _each_lane(
 
 
 def _batch_call(operands: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
-    outs = _each_lane(lambda *one: rec_call_p.bind(*one, **params), operands, dims)
+    outs = each_lane(lambda *one: rec_call_p.bind(*one, **params), operands, dims)
     return outs, [0] * len(outs)
 
 
@@ -132,7 +132,7 @@ def _batch_switch(
     operands: Sequence[Any], dims: Sequence[int | None], branches: tuple[Jaxpr, ...]
 ) -> Any:
     if dims[0] is not _compat.not_mapped:
-        outs = _each_lane(lambda *one: rec_switch_p.bind(*one, branches=branches), operands, dims)
+        outs = each_lane(lambda *one: rec_switch_p.bind(*one, branches=branches), operands, dims)
         return outs, [0] * len(outs)
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
     rest = list(zip(operands[1:], dims[1:], strict=True))
@@ -161,50 +161,6 @@ def _all_lanes(
     return run
 
 
-def _batch_cond(operands: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
-    """`jax.lax.cond` in lanes that choose apart: JAX would run all branches for each of them."""
-    if dims[0] is _compat.not_mapped or not _calls_inside(params):
-        return None
-    outs = _each_lane(lambda *one: jax.lax.cond_p.bind(*one, **params), operands, dims)
-    return outs, [0] * len(outs)
-
-
-def _batch_while(operands: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
-    """`jax.lax.while_loop` in lanes that end apart: JAX would go on with all of them."""
-    if not _calls_inside(params) or not _end_apart(dims, **params):
-        return None
-    outs = _each_lane(lambda *one: jax.lax.while_p.bind(*one, **params), operands, dims)
-    return outs, [0] * len(outs)
-
-
-def _end_apart(
-    dims: Sequence[int | None],
-    cond_jaxpr: ClosedJaxpr,
-    body_jaxpr: ClosedJaxpr,
-    cond_nconsts: int,
-    body_nconsts: int,
-) -> bool:
-    """Whether the predicate of a loop may differ between lanes."""
-    mapped = [d is not _compat.not_mapped for d in dims]
-    of_cond, mapped = mapped[:cond_nconsts], mapped[cond_nconsts:]
-    of_body, state = mapped[:body_nconsts], mapped[body_nconsts:]
-    while True:
-        after = _follows(body_jaxpr.jaxpr, [*of_body, *state])
-        grown = [a or b for a, b in zip(state, after, strict=True)]
-        if grown == state:
-            return _follows(cond_jaxpr.jaxpr, [*of_cond, *state])[0]
-        state = grown
-
-
-def _follows(jaxpr: Jaxpr, mapped: Sequence[bool]) -> list[bool]:
-    """Which results follow from the inputs marked so."""
-    marked = {v for v, is_mapped in zip(jaxpr.invars, mapped, strict=True) if is_mapped}
-    for eqn in jaxpr.eqns:
-        if any(not _compat.is_literal(v) and v in marked for v in eqn.invars):
-            marked.update(eqn.outvars)
-    return [not _compat.is_literal(v) and v in marked for v in jaxpr.outvars]
-
-
 def _unsupported(what: str) -> Any:
     def rule(*_: Any, **params: Any) -> Any:
         callee = params.get("callee") or next(
@@ -222,7 +178,5 @@ _compat.register_jvp(rec_call_p, _unsupported("jax.grad"))
 _compat.register_jvp(rec_switch_p, _unsupported("jax.grad"))
 _compat.register_batching(rec_call_p, _batch_call)
 _compat.register_batching(rec_switch_p, _batch_switch)
-_compat.batch_apart(jax.lax.cond_p, _batch_cond)
-_compat.batch_apart(jax.lax.while_p, _batch_while)
 rec_call_p.def_impl(_unsupported("immediate evaluation"))
 rec_switch_p.def_impl(_unsupported("immediate evaluation"))

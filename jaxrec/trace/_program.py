@@ -26,6 +26,7 @@ from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition, Instance
+from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._paths import add_paths
@@ -206,7 +207,7 @@ class TracedProgram:
             return outs
 
         running = Pass(self, instance, probing)
-        with _context.entered(running):
+        with _context.entered(running), lanes_apart():
             shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
             jaxpr = jax.make_jaxpr(body)(*shapes)
             self._check_closure(instance, jaxpr)

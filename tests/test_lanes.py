@@ -1,0 +1,133 @@
+"""Choices and loops of JAX in the lanes of a `vmap` inside a body, and what they leave of JAX."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from zoo import JAXREC, PYTHON, assert_close
+
+import jaxrec as jr
+from jaxrec import _compat
+from jaxrec.trace._lanes import lanes_apart
+
+_UNCHANGED = """
+import jax
+from jax._src.interpreters import ad, batching, mlir
+
+tables = [ad.primitive_jvps, ad.primitive_transposes, batching.fancy_primitive_batchers,
+          mlir._lowerings]
+before, settings = [dict(t) for t in tables], dict(jax.config.values)
+import jaxrec
+for old, new in zip(before, tables):
+    assert not [p for p in old if new[p] is not old[p]]
+assert dict(jax.config.values) == settings
+"""
+
+
+def rules() -> list[Any]:
+    """What batches the choices and loops of JAX now."""
+    table = vars(_compat)["_batching"].fancy_primitive_batchers
+    return [table[jax.lax.cond_p], table[jax.lax.while_p]]
+
+
+def of_jax() -> bool:
+    return all(rule.__module__.startswith("jax.") for rule in rules())
+
+
+def test_importing_changes_nothing_of_jax():
+    subprocess.run([sys.executable, "-c", _UNCHANGED], check=True, timeout=120)
+
+
+def test_rules_are_replaced_while_a_body_is_traced():
+    seen = []
+
+    @jr.rec_fn
+    def f(x, n):
+        seen.append(of_jax())
+        return jr.cond(n == 0, lambda: x, lambda: f(jnp.sin(x), n - 1))
+
+    f(1.0, 3)
+    assert seen
+    assert not any(seen)
+    assert of_jax()
+
+
+def test_rules_are_put_back_after_an_error():
+    @jr.rec_fn
+    def f(x):
+        raise KeyError("a user's error")
+
+    with pytest.raises(KeyError, match="a user's error"):
+        f(1.0)
+    assert of_jax()
+
+
+def test_rules_stay_while_another_thread_traces():
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lanes_apart():
+            entered.set()
+            leave.wait(60)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    entered.wait(60)
+    with lanes_apart():
+        pass
+    assert not of_jax()
+    leave.set()
+    other.join()
+    assert of_jax()
+
+
+def test_one_branch_in_the_lanes_of_two_vmaps():
+    """JAX traces a branch once: the second `vmap` meets calls that nobody stages anew."""
+
+    def build(lang: Any) -> Any:
+        cond = jax.lax.cond if lang is JAXREC else lang.cond
+
+        @lang.rec_fn(out=jax.ShapeDtypeStruct((), jnp.float32), max_calls=512)
+        def f(x, n):
+            def base(y, k):
+                return y * 0.5
+
+            def call(y, k):
+                return jnp.sin(f(y, k - 1))
+
+            def each(y, k):
+                return cond(k <= 0, base, call, y, k)
+
+            rows = jnp.stack([x, x + 1])
+            first = lang.vmap(each)(rows, jnp.stack([n, n - 1]))
+            second = lang.vmap(lambda y: each(y, n - 2))(rows)
+            third = lang.vmap(each, (None, 0))(x, jnp.stack([n - 1, n - 2]))
+            return first.sum() * second.sum() + third[0] * third[1]
+
+        return f
+
+    ours, plain = build(JAXREC), build(PYTHON)
+    args = jnp.float32(0.7), jnp.int32(3)
+    assert_close(ours(*args), plain(*args), 1e-5)
+    assert_close(jax.grad(ours)(*args), jax.grad(plain)(*args), 1e-4)
+
+
+def test_lanes_without_calls_are_batched_by_jax():
+    """A choice without calls is one selection in a body, as everywhere."""
+
+    @jr.rec_fn
+    def f(x, n):
+        def each(y):
+            return jax.lax.cond(y > 0, jnp.sin, jnp.cos, y)
+
+        return jr.cond(n == 0, lambda: jax.vmap(each)(x), lambda: f(0.5 * x, n - 1))
+
+    text = str(f.graph(jnp.ones(3), 2))
+    assert "select_n" in text
+    assert_close(f(jnp.array([4.0, -4.0]), 2), jnp.array([jnp.sin(1.0), jnp.cos(-1.0)]), 1e-6)
