@@ -296,6 +296,20 @@ class TestFailures:
         before = fail(50)
         assert fail(300) - before < 4 << 20
 
+    def test_nothing_is_left_behind_by_a_program_that_is_stopped(self):
+        """What raises is no handler of jaxrec: none of them is called after it."""
+        run = jax.jit(refusing())
+
+        def fail(times: int) -> int:
+            for _ in range(times):
+                with pytest.raises((JaxRuntimeError, ValueError), match="a refused number"):
+                    jax.block_until_ready(run(-1.0, 10))
+            return resident_bytes()
+
+        before = fail(20)
+        assert fail(100) - before < 16 << 20  # a scheduler is more than half a megabyte
+        assert run(1.0, 10) > 0
+
     def test_eager_errors_have_their_own_class(self):
         run = shrink.with_options(max_calls=3)
         cases = [
@@ -344,6 +358,55 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * 4096
 
 
+def refusing() -> Any:
+    """2 ** n leaves, at which the host may refuse a number."""
+
+    def check(x: Any) -> Any:
+        if np.any(x < 0):
+            raise ValueError("a refused number")
+        return x
+
+    @jr.rec_fn(max_calls=1 << 12)
+    def f(x, n):
+        def leaf():
+            like = jax.ShapeDtypeStruct((), jnp.float32)
+            return jax.pure_callback(check, like, x, vmap_method="broadcast_all")
+
+        def node():
+            return f(x * 0.5, n - 1) + f(x * 0.25, n - 1)
+
+        return jr.cond((n == 0) | (jnp.sum(x[None] * x) > 4), leaf, node)
+
+    return f
+
+
+def test_threads_whose_programs_are_stopped():
+    run = jax.jit(refusing())
+    want = float(run(1.0, 8))
+    seen: list[float] = []
+
+    def work(k: int) -> None:
+        for step in range(40):
+            if (k + step) % 3:
+                seen.append(float(run(1.0, 8)))
+            else:
+                # Which of the two it is depends on the thread that XLA makes the callback in.
+                with pytest.raises((JaxRuntimeError, ValueError), match="a refused number"):
+                    jax.block_until_ready(run(-1.0, 8))
+
+    in_threads(work, 3)
+    assert seen == [want] * len(seen)
+    assert len(seen) == 80
+
+
+def in_threads(work: Any, number: int) -> None:
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_threads_have_schedulers_of_their_own():
     run = jax.jit(jax.vmap(shrink, (None, 0)))
     inputs = [normal(k, 8, 3) * scale for k, scale in enumerate((0.1, 2.0, 20.0))]
@@ -355,9 +418,5 @@ def test_threads_have_schedulers_of_their_own():
             if not np.array_equal(np.asarray(run(W, inputs[k])), want[k]):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 3)
     assert wrong == []

@@ -1,25 +1,28 @@
 // The handlers of a stepped invocation: begin, then for each wave step and operands, then end.
 //
-// The stepper lives from `begin` to `end`. Its address travels through the program as an array, so
+// The session lives from `begin` to `end`. Its address travels through the program as an array, so
 // that invocations which run at the same time do not meet. Each handler takes a result of the one
-// before it, which keeps them in order. A handler that fails ends the stepper itself: the program
-// stops there.
+// before it, which keeps them in order. A handler that fails ends the session itself: the program
+// stops there. Sessions belong to the compiled program (`ffi/sessions.h`), which frees those that
+// it is stopped before the end of.
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "core/fill.h"
 #include "core/stepper.h"
 #include "ffi/handlers.h"
 #include "ffi/request.h"
+#include "ffi/sessions.h"
 
 namespace jaxrec {
 namespace {
 
 namespace ffi = xla::ffi;
 
-static_assert(sizeof(Stepper*) == 2 * sizeof(int32_t), "an address is two 32-bit integers");
+static_assert(sizeof(Session*) == 2 * sizeof(int32_t), "an address is two 32-bit integers");
 
-Status to_stepper(const Array& handle, Stepper*& out) {
+Status to_session(const Array& handle, Session*& out) {
   if (handle.dtype != DType::kI32 || handle.size() != 2)
     return program_error("a stepper's handle is int32 [2]");
   std::memcpy(&out, handle.data, sizeof(out));
@@ -27,14 +30,18 @@ Status to_stepper(const Array& handle, Stepper*& out) {
   return {};
 }
 
-// Ends the stepper on failure.
-Status or_end(Stepper* stepper, Status status) {
-  if (!status.ok()) delete stepper;
+struct End {
+  void operator()(Session* session) const { Sessions::end(session); }
+};
+
+// Ends the session on failure.
+Status or_end(Session* session, Status status) {
+  if (!status.ok()) Sessions::end(session);
   return status;
 }
 
-Status begin(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
-             const ffi::Dictionary& attrs) {
+Status begin(Sessions& sessions, int64_t run, const ffi::RemainingArgs& args,
+             const ffi::RemainingRets& rets, const ffi::Dictionary& attrs) {
   PlanCall call;
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
   if (Status status = decode_arguments(args, call); !status.ok()) return status;
@@ -46,36 +53,37 @@ Status begin(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
   if (Status status = Stepper::start(call.request, {call.capacity, call.cell_capacity}, stepper);
       !status.ok())
     return status;
-  Stepper* address = stepper.release();
-  std::memcpy(call.buffers[0].data, &address, sizeof(address));
+  const Array& handle = call.buffers[0];
+  const Session* session = sessions.begin(std::move(stepper), handle.data, run);
+  std::memcpy(handle.data, &session, sizeof(session));
   return {};
 }
 
 // Arguments: the handle, anything that must come before, then the tapes.
 Status step(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
   std::vector<Array> arrays, results;
-  Stepper* stepper = nullptr;
+  Session* session = nullptr;
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
   if (arrays.size() < 2) return program_error("too few arguments");
-  if (Status status = to_stepper(arrays[0], stepper); !status.ok()) return status;
-  if (Status status = decode_results(rets, results); !status.ok()) return or_end(stepper, status);
+  if (Status status = to_session(arrays[0], session); !status.ok()) return status;
+  if (Status status = decode_results(rets, results); !status.ok()) return or_end(session, status);
   if (results.size() != 1 || results[0].dtype != DType::kI32)
-    return or_end(stepper, program_error("a wave is int32"));
+    return or_end(session, program_error("a wave is int32"));
   arrays.erase(arrays.begin(), arrays.begin() + 2);
-  if (Status status = stepper->step(arrays); !status.ok()) return or_end(stepper, status);
-  return or_end(stepper, stepper->write_wave(
+  if (Status status = session->stepper->step(arrays); !status.ok()) return or_end(session, status);
+  return or_end(session, session->stepper->write_wave(
                              {results[0].as<int32_t>(), static_cast<size_t>(results[0].size())}));
 }
 
 // Arguments: the handle and the wave.
 Status operands(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
   std::vector<Array> arrays, results;
-  Stepper* stepper = nullptr;
+  Session* session = nullptr;
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
   if (arrays.size() != 2) return program_error("too few arguments");
-  if (Status status = to_stepper(arrays[0], stepper); !status.ok()) return status;
-  if (Status status = decode_results(rets, results); !status.ok()) return or_end(stepper, status);
-  return or_end(stepper, stepper->write_operands(results));
+  if (Status status = to_session(arrays[0], session); !status.ok()) return status;
+  if (Status status = decode_results(rets, results); !status.ok()) return or_end(session, status);
+  return or_end(session, session->stepper->write_operands(results));
 }
 
 // Arguments: the handle and the last wave, which is none.
@@ -83,20 +91,22 @@ Status end(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
            const ffi::Dictionary& attrs) {
   PlanCall call;
   std::vector<Array> arrays;
-  Stepper* address = nullptr;
+  Session* address = nullptr;
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
   if (arrays.size() != 2) return program_error("too few arguments");
-  if (Status status = to_stepper(arrays[0], address); !status.ok()) return status;
-  const std::unique_ptr<Stepper> stepper(address);
+  if (Status status = to_session(arrays[0], address); !status.ok()) return status;
+  const std::unique_ptr<Session, End> session(address);
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
   if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
   Schedule schedule;
-  if (Status status = stepper->finish(schedule); !status.ok()) return status;
+  if (Status status = session->stepper->finish(schedule); !status.ok()) return status;
   return fill(schedule, call.buffers, {call.capacity, call.readers});
 }
 
-ffi::Error begin_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return guarded([&] { return begin(args, rets, attrs); });
+ffi::ErrorOr<std::unique_ptr<Sessions>> instantiate_impl() { return std::make_unique<Sessions>(); }
+ffi::Error begin_impl(Sessions* sessions, ffi::RunId run, ffi::RemainingArgs args,
+                      ffi::RemainingRets rets, ffi::Dictionary attrs) {
+  return guarded([&] { return begin(*sessions, run.run_id, args, rets, attrs); });
 }
 ffi::Error step_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
   return guarded([&] { return step(args, rets); });
@@ -111,8 +121,15 @@ ffi::Error end_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dicti
 }  // namespace
 }  // namespace jaxrec
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate, jaxrec::instantiate_impl,
+                              xla::ffi::Ffi::BindInstantiate());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin, jaxrec::begin_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::State<jaxrec::Sessions>>()
+                                  .Ctx<xla::ffi::RunId>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attrs());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step, jaxrec::step_impl,
                               xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_operands, jaxrec::operands_impl,

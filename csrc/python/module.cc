@@ -18,6 +18,7 @@
 #include "core/reuse.h"
 #include "core/stepper.h"
 #include "ffi/handlers.h"
+#include "ffi/sessions.h"
 #include "python/arrays.h"
 #include "python/bindings.h"
 
@@ -293,11 +294,14 @@ void bind_native(nb::module_& m) {
         "Runs a native program and writes its results. Raises PlanError(code, text, needed).");
 }
 
-// As jax.ffi.register_ffi_target takes them.
+// As jax.ffi.register_ffi_target takes them: a handler, or handlers by stage where there is a
+// state.
 nb::dict ffi_handlers() {
-  nb::dict out;
+  nb::dict out, begin;
+  begin["instantiate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_instantiate));
+  begin["execute"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_begin));
   out["jaxrec_plan"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_plan));
-  out["jaxrec_step_begin"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_begin));
+  out["jaxrec_step_begin"] = begin;
   out["jaxrec_step"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step));
   out["jaxrec_step_operands"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_operands));
   out["jaxrec_step_end"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_end));
@@ -305,6 +309,15 @@ nb::dict ffi_handlers() {
   out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));
   out["jaxrec_gather_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_gather_rows));
   out["jaxrec_sum_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_sum_rows));
+  return out;
+}
+
+// As jax.ffi.register_ffi_type takes them.
+nb::dict ffi_types() {
+  nb::dict out, sessions;
+  sessions["type_id"] = nb::capsule(&Sessions::id);
+  sessions["type_info"] = nb::capsule(&Sessions::info);
+  out["jaxrec_sessions"] = sessions;
   return out;
 }
 
@@ -331,6 +344,7 @@ NB_MODULE(_core, m) {
   m.def("opcodes", &opcodes, "Instruction numbers by name.");
   m.def("dtypes", &dtypes, "Element type codes by NumPy name.");
   m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by target name.");
+  m.def("ffi_types", &ffi_types, "The types of their states by name.");
   bind_error(m);
   bind_schedule(m);
   bind_stepper(m);

@@ -7,5 +7,10 @@ from jaxrec import _core
 
 def register_handlers() -> None:
     """Makes the handlers known to XLA; registering them again is harmless."""
+    # XLA takes a handler after the types of its state. JAX would keep that order only where its
+    # devices are there: what is registered before, it hands over with the handlers first.
+    jax.devices()
+    for name, described in _core.ffi_types().items():
+        jax.ffi.register_ffi_type(name, described, platform="cpu")
     for name, handler in _core.ffi_handlers().items():
         jax.ffi.register_ffi_target(name, handler, platform="cpu")
