@@ -219,25 +219,21 @@ def rec_fn(
 
     Args:
         fun: a pure function of pytrees of arrays.
-        out: the type of the result, as a pytree of `jax.ShapeDtypeStruct` or a function of the
-            arguments that gives it. Without it the type is that of the base case: a branch of
-            `jaxrec.cond` or `jaxrec.switch` that makes no recursive call.
-        max_calls: a bound on the calls of one invocation, all examples together. Needed only under
-            `jit`, and only where it does not follow from the arguments (a recursion over the nodes
-            of an array of N nodes makes at most N calls). Iterations of a loop that makes calls
-            count as calls. It also says that a recursion ends: one that declares nothing is stopped
-            at 10,000,000 calls, or 1,048,576 nested ones.
+        out: the type of the result, a pytree of `jax.ShapeDtypeStruct` or a function of the
+            arguments that gives it. Without it, that of a branch that makes no recursive call.
+        max_calls: a bound on the calls of one invocation, all examples together, iterations of
+            loops with calls included. Needed only under `jit`, and only where it does not follow
+            from the arguments (the nodes of an array of N nodes: N calls). Without it a recursion
+            is stopped at 10,000,000 calls, or 1,048,576 nested ones.
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.
         static_argnames: names of such arguments.
-        policy: which intermediate results of a cell the backward pass keeps and which it computes
-            again, as for `jax.checkpoint`; by default results of matrix products are kept.
-        memo: whether calls with equal arguments are one call, as with `functools.cache`: a directed
-            acyclic graph given as arrays runs each node once, and what its result is used for adds
-            up in the gradient. Every argument must then be an index or a counter, or an array that
-            all calls pass on unchanged; examples of a batch share nothing.
-        workers: how many threads share the calls of a function all of whose values are scalars,
-            which runs on the host; 0: as many as there are cores, at most 8. The result does not
-            depend on it.
+        policy: which intermediate results of a cell the backward pass keeps, as for
+            `jax.checkpoint`; by default results of matrix products.
+        memo: whether calls with equal arguments are one call, as with `functools.cache`, so that a
+            graph given as arrays runs each node once. Arguments must then be indices or counters,
+            or arrays that all calls pass on unchanged; examples of a batch share nothing.
+        workers: how many threads share the calls of a function all of whose values are scalars; 0:
+            as many as there are cores, at most 8. The result does not depend on it.
 
     Returns:
         A `RecFn`, called as `fun` is.
@@ -249,37 +245,30 @@ def rec_fn(
         CapacityError: more calls than `max_calls`, or no bound under `jit`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> import jaxrec as jr
         >>> @jr.rec_fn
-        ... def tree_sum(tree, i):
-        ...     def node():
-        ...         return tree_sum(tree, tree["left"][i]) + tree_sum(tree, tree["right"][i])
-        ...     return jr.cond(tree["left"][i] < 0, lambda: tree["value"][i], node)
-        >>> tree = dict(left=jnp.array([1, -1, -1]), right=jnp.array([2, -1, -1]),
-        ...             value=jnp.array([0.0, 3.0, 4.0]))
-        >>> float(tree_sum(tree, 0))
-        7.0
+        ... def fibonacci(n):
+        ...     return jr.cond(n < 2, lambda: n, lambda: fibonacci(n - 1) + fibonacci(n - 2))
+        >>> int(fibonacci(10))
+        55
 
-    Source: Jeong et al. (EuroSys 2018), section 4, for recursion as a construct of the graph;
-    Kostopoulou et al. (2022) for the tagged static graph.
+    Source: Jeong et al. (EuroSys 2018), section 4; Kostopoulou et al. (2022) for the static graph.
     """
-    if fun is None:
-        return functools.partial(
-            rec_fn,
-            out=out,
-            max_calls=max_calls,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            policy=policy,
-            memo=memo,
-            workers=workers,
-        )
-    _check_max_calls(getattr(fun, "__name__", repr(fun)), max_calls)
-    _check_workers(getattr(fun, "__name__", repr(fun)), workers)
-    static = _static_names(fun, static_argnums, static_argnames)
     options = Options(out=out, max_calls=max_calls, policy=policy, memo=memo, workers=workers)
-    return RecFn(fun, options, static)
+    make = functools.partial(_make, options, static_argnums, static_argnames)
+    return make if fun is None else make(fun)
+
+
+def _make(
+    options: Options,
+    argnums: int | Iterable[int],
+    argnames: str | Iterable[str],
+    fun: Callable[..., Any],
+) -> RecFn:
+    name = getattr(fun, "__name__", repr(fun))
+    _check_max_calls(name, options.max_calls)
+    _check_workers(name, options.workers)
+    return RecFn(fun, options, _static_names(fun, argnums, argnames))
 
 
 def _check_max_calls(name: str, max_calls: Any) -> None:
