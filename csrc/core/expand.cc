@@ -12,8 +12,7 @@
 namespace jaxrec {
 namespace {
 
-constexpr size_t kSerialFrames = 1
-                                 << 14;  // below this many frames a thread costs more than it gives
+constexpr size_t kSerialFrames = 16'384;  // below so many a thread costs more than it gives
 constexpr int32_t kMostWorkers = 8;
 constexpr int64_t kMostFrames = std::numeric_limits<int32_t>::max() - 1;
 
@@ -29,12 +28,9 @@ class Expander {
     Worker& first = add_worker();
     Segment& segment = first.new_segment();
     push_roots(first, segment);
-    const int32_t workers = most_workers();
     Call* next = tasks_.pop();
-    if (options_.workers == 0 || workers == 1)
-      next = first.drain(tasks_, next, segment,
-                         workers > 1 ? kSerialFrames : std::numeric_limits<size_t>::max());
-    if (next != nullptr) run_workers(workers, next, segment);
+    if (options_.workers == 0) next = first.drain(tasks_, next, segment, kSerialFrames);
+    if (next != nullptr) run_workers(most_workers(), next, segment);
     return finish();
   }
 
@@ -43,7 +39,8 @@ class Expander {
     return limit < 0 ? kMostFrames : std::min(limit, kMostFrames);
   }
 
-  // What is shared must be met depth first, so by one worker.
+  // What is shared must be met depth first, so by one worker. To ask for the number of processors
+  // takes as long as to expand a hundred frames.
   int32_t most_workers() const {
     if (program_.has_memo()) return 1;
     if (options_.workers != 0) return options_.workers;
@@ -73,6 +70,10 @@ class Expander {
   // The first worker, on this thread, goes on where it is; the others start by stealing.
   void run_workers(int32_t count, Call* next, Segment& segment) {
     Worker& first = *out_.workers[0];
+    if (count == 1) {
+      first.drain(tasks_, next, segment, std::numeric_limits<size_t>::max());
+      return;
+    }
     while (static_cast<int32_t>(out_.workers.size()) < count) add_worker();
     for (Call* call : tasks_.calls()) first.deque.push(call);
     out_.shared.active = 1;

@@ -15,7 +15,7 @@ from jaxrec.graph._ir import Atom, Const, Op, Prim, Value, walk
 from jaxrec.lowering._cell import evaluate
 from jaxrec.lowering._forward import Bound
 from jaxrec.lowering._run import run
-from jaxrec.schedule._layout import Layout, Tables, make_layout
+from jaxrec.schedule._layout import Layout, Tables, choose_widths, make_layout
 from jaxrec.schedule._plan import LanePattern, PlanInputs
 from jaxrec.split._program import Program
 
@@ -84,18 +84,17 @@ class Params:
     def layout(self, *, readers: bool = False) -> Layout:
         """The sizes of the invocation; its capacity must have been decided.
 
-        Waves of executor "reference" are of one call, or with `readers`, where cells are
-        differentiated, of two: JAX treats axes of size 1 apart.
+        Waves of executor "reference" are as narrow as can be.
         """
         assert self.max_calls is not None
-        widths = {"widths": (2 if readers else 1,)} if self.executor == "reference" else {}
+        widths = choose_widths(self.lanes, self.max_calls, readers=readers)
         return make_layout(
             self.program,
             self.lanes,
             self.max_calls,
             collect=self.collect,
             readers=readers,
-            **widths,
+            widths=widths[:1] if self.executor == "reference" else widths,
         )
 
 

@@ -17,8 +17,11 @@ import numpy as np
 
 from jaxrec.split._program import Program
 
-_WIDEST, _NARROWEST = 128, 4
-"""Limits of the batch sizes at which cells are compiled."""
+_WIDEST = 128
+"""The largest batch size at which cells are compiled: a wider matrix product is no faster a row."""
+
+_FEWEST = 4
+"""The least calls that are worth a batch size between one call and the widest."""
 
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
@@ -83,17 +86,22 @@ class Layout:
         return 8 * math.ceil(expected / steps / 8)
 
 
-def choose_widths(lanes: int, max_calls: int) -> tuple[int, ...]:
-    """Batch sizes for an invocation: about the number of roots, a quarter and four times it.
+def choose_widths(lanes: int, max_calls: int, *, readers: bool = False) -> tuple[int, ...]:
+    """Batch sizes for an invocation: one call, about the number of roots, and four times that.
 
     Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
-    are ready once the leaves are done, and the waves narrow towards the end. The narrowest size
-    follows from the roots alone: a recursion of many calls may be a chain, of which one is ready.
+    are ready once the leaves are done, and the waves narrow towards the end. A wave of one call
+    multiplies a matrix and a vector, which takes half as long as two rows do.
+
+    Args:
+        lanes: number of roots.
+        max_calls: the largest number of calls.
+        readers: whether the cells are differentiated, for which they have two rows at least.
     """
-    many = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW)))
-    few = 2 ** round(math.log2(max(lanes, 1))) / 4
-    sizes = {min(max(int(size), _NARROWEST), _WIDEST) for size in (few, many, 4 * many)}
-    return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, _NARROWEST)))
+    ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
+    many = min(max(ready, _FEWEST), _WIDEST // 4)
+    sizes = {2 if readers else 1, many, 4 * many}
+    return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, 2)))
 
 
 def make_layout(
@@ -106,10 +114,8 @@ def make_layout(
     readers: bool = False,
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
-    widths = widths or choose_widths(lanes, max_calls)
-    # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
-    wave = _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
-    costs = tuple(wave + width * (program.row_flops + 1.0) for width in widths)
+    widths = widths or choose_widths(lanes, max_calls, readers=readers)
+    costs = _wave_costs(program, widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]
@@ -135,6 +141,12 @@ def make_layout(
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
     )
     return _with_step_rows(layout) if readers else layout
+
+
+def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
+    wave = _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
+    # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
+    return tuple(wave + width * (program.row_flops + 1.0) for width in widths)
 
 
 def _with_step_rows(layout: Layout) -> Layout:

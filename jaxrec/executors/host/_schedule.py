@@ -125,18 +125,14 @@ class _Taken:
 def _layout(params: Params, calls: int, readers: bool) -> Layout:
     """The sizes of an invocation of so many calls."""
     assert params.host is not None
-    if params.host.policy == "alone":
-        # A cell of one row has no row axis to find, which its backward pass is cut along.
-        widths = (2,) if readers else (1,)
-    else:
-        widths = choose_widths(params.lanes, calls)
+    widths = choose_widths(params.lanes, calls, readers=readers)
     return make_layout(
         params.program,
         params.lanes,
         params.max_calls if params.collect and params.max_calls else calls,
         collect=params.collect,
         readers=readers,
-        widths=widths,
+        widths=widths[:1] if params.host.policy == "alone" else widths,
     )
 
 

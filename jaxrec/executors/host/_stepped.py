@@ -81,10 +81,8 @@ def step_forward(
 def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
     """The widths of waves of a stepped invocation."""
     assert params.host is not None
-    if params.host.policy == "alone":
-        # A cell of one row has no row axis to find, which its backward pass is cut along.
-        return (1,) if wrt is None else (2,)
-    return choose_widths(params.lanes, _EXPECTED_CALLS)
+    widths = choose_widths(params.lanes, _EXPECTED_CALLS, readers=wrt is not None)
+    return widths[:1] if params.host.policy == "alone" else widths
 
 
 def _check_placement(params: Params) -> None:
