@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import api as _api
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
@@ -18,6 +19,7 @@ from jax._src import sharding_impls as _sharding
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
+from jax._src.interpreters import pxla as _pxla
 from jax.core import ShapedArray, Tracer
 from jax.extend.core import JaxprEqn, Literal, Primitive
 
@@ -141,9 +143,33 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, Tracer)
 
 
+def setting(name: str) -> Any:
+    """A setting of JAX as it holds in this thread; `jax.config.values` would copy them all."""
+    return getattr(jax.config, name)
+
+
+def put(
+    values: Sequence[np.ndarray[Any, Any]], avals: Sequence[ShapedArray], device: Any
+) -> list[jax.Array]:
+    """NumPy arrays of these types as arrays of JAX, not committed to the device.
+
+    As `jax.device_put`, which takes longer than a short recursion does.
+    """
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    return [
+        _pxla.batched_device_put(aval, sharding, [x], [device], committed=False)
+        for x, aval in zip(values, avals, strict=True)
+    ]
+
+
 def current_trace() -> Any:
     """What operations are recorded by now."""
     return _core.trace_ctx.trace
+
+
+def evaluates_now() -> bool:
+    """Whether an operation on known values is carried out at once, and nothing looks on."""
+    return _core.trace_ctx.trace is _core.eval_trace and not setting("jax_debug_key_reuse")
 
 
 def traces_behind(value: Any) -> Iterator[Any]:

@@ -290,6 +290,22 @@ class TestTransformations:
             fun(n)
         assert fun.cache_info() == before
 
+    def test_results_are_arrays_of_jax(self):
+        @jr.rec_fn
+        def power(n):
+            return jr.cond(n == 0, lambda: 1.0, lambda: 2.0 * power(n - 1))
+
+        @jr.rec_fn
+        def scaled(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: 2.0 * scaled(x, n - 1))
+
+        n = jnp.array([3, 4])
+        primal, tangent = jax.jvp(lambda x: (scaled(x, 3), power(3)), (1.0,), (1.0,))
+        for result in (power(3), scaled(1.0, 3), jax.vmap(power)(n), *primal, *tangent):
+            assert isinstance(result, jax.Array) and result.dtype == np.float32
+            assert not result.committed
+        assert not power(3).weak_type
+
     def test_on_another_executor(self):
         with jr.executor("reference"):
             assert int(fib(8)) == 21

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxrec as jr
@@ -163,6 +164,41 @@ class TestFunctions:
         assert count.cache_info().traces == 3
         count(9, step=3)
         assert count.cache_info().traces == 3
+
+    def test_arguments_by_name_and_by_default(self):
+        @jr.rec_fn
+        def power(x, *, n=3):
+            return jr.cond(n == 0, lambda: 1.0, lambda: x * power(x, n=n - 1))
+
+        @jr.rec_fn
+        def zeros(*, n=2):
+            return jr.cond(n == 0, lambda: 0, lambda: zeros(n=n - 1))
+
+        assert [float(power(2.0)), float(power(n=2, x=3.0)), int(zeros())] == [8.0, 9.0, 0]
+        with pytest.raises(jr.SignatureError, match="missing a required argument: 'x'"):
+            power(n=1)
+
+    def test_each_width_of_numbers_is_its_own_program(self):
+        @jr.rec_fn
+        def halves(n):
+            return jr.cond(n == 0, lambda: jnp.asarray(1.0), lambda: halves(n - 1) / 2)
+
+        n = np.int32(3)
+        assert halves(n).dtype == np.float32
+        with jax.enable_x64(True):
+            assert halves(n).dtype == np.float64
+        assert halves(n).dtype == np.float32
+        assert halves.cache_info().traces == 2
+
+    def test_what_a_gradient_reads_is_not_changed_afterwards(self):
+        @jr.rec_fn
+        def power(x, factor, n):
+            return jr.cond(n == 0, lambda: x, lambda: factor * power(x, factor, n - 1))
+
+        factor, n = np.array(3.0, np.float32), np.array(2, np.int32)
+        value, pull = jax.vjp(lambda x: power(x, factor, n), jnp.ones(8))
+        factor[...], n[...] = 5.0, 7
+        assert float(value[0]) == float(pull(jnp.ones(8))[0][0]) == 9.0
 
     def test_static_value_may_change_within_a_recursion(self):
         @jr.rec_fn(static_argnums=1, max_calls=9)

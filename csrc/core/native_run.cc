@@ -34,7 +34,8 @@ Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arr
 int32_t choose_workers(const Request& request, const Program& program) {
   if (program.memo) return 1;  // one table of the calls made
   if (request.workers > 0) return static_cast<int32_t>(std::min(request.workers, kMostWorkers));
-  const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
+  // Asking the system takes as long as a thousand calls.
+  static const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
   return static_cast<int32_t>(std::clamp<int64_t>(cores, 1, kMostAutomaticWorkers));
 }
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.executors._choice import current_executor
+from jaxrec.executors.host._options import default_device
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._params import Params
@@ -24,7 +28,7 @@ from jaxrec.split._program import Program, split
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._paths import ROOT
 from jaxrec.trace._program import TracedProgram
-from jaxrec.trace._signature import Signature, leaf_aval, leaf_names
+from jaxrec.trace._signature import Signature, leaf_aval, leaf_names, strong
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +84,27 @@ class Traced:
     out_tree: Any
     hidden: tuple[Any, ...]
 
+    @functools.cached_property
+    def dtypes(self) -> tuple[Any, ...]:
+        """The element types of the user's arguments."""
+        return tuple(a.dtype for a in self.args.avals)
+
+    @functools.cached_property
+    def outers(self) -> tuple[int, ...]:
+        """The arguments that are outer values, by position."""
+        entry, captured = self.program.graph.entry, self.program.graph.captured
+        return tuple(entry.params.index(v) for v in self.program.outers if v not in captured)
+
+    @functools.cached_property
+    def results(self) -> tuple[ShapedArray, ...]:
+        """The types of the result's leaves."""
+        return tuple(map(strong, self.program.result_avals))
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The arguments that each root has of its own, by position."""
+        return (*self.program.control, *self.program.data)
+
 
 class CacheInfo(NamedTuple):
     """Counts of work done once a signature.
@@ -113,32 +138,45 @@ class Invocation:
         self._definition, self._options = definition, options
         self._args = tuple(args)
         self._leaves, self._tree = jax.tree.flatten(self._args)
-        self._axes = _flat_axes(in_axes, self._args, definition.name)
-        names = leaf_names(definition.arg_names, self._args)
-        avals = tuple(
-            _without_axis(leaf_aval(x, f"argument {n} of {definition.name}"), a, n)
-            for n, x, a in zip(names, self._leaves, self._axes, strict=True)
-        )
-        self._signature = Signature(self._tree, avals)
-        self._traced = self._trace(cache)
+        unmapped: list[int | None] = [None] * len(self._leaves)
+        axes = unmapped if in_axes is None else _flat_axes(in_axes, self._args, definition.name)
+        self._axes = axes
+        self._traced = self._find(cache)
 
     @property
     def program(self) -> Program:
         """The traced and split program."""
         return self._traced.program
 
+    def _find(self, cache: dict[Any, Any]) -> Traced:
+        """What is traced for arguments of these types; tracing it if it is not yet."""
+        try:
+            types = tuple(map(_compat.aval_of, self._leaves))
+        except TypeError:
+            return self._trace(cache)  # says which argument is no array
+        definition, axes = self._definition, tuple(self._axes)
+        x64 = _compat.setting("jax_enable_x64")
+        key = definition, definition.memo, self._tree, types, axes, x64
+        if key in cache:
+            return cache[key]
+        traced = self._trace(cache)
+        if all(map(_compat.is_concrete, traced.captured)):
+            cache[key] = traced
+        return traced
+
     def _trace(self, cache: dict[Any, Any]) -> Traced:
         # A Python number takes the type that the recursion asks for; what was traced for arrays of
         # the type that it has by itself serves as well.
-        exact, plain = map(self._key, (self._signature, self._signature.strong()))
+        signature = self._signature()
+        exact, plain = map(self._key, (signature, signature.strong()))
         for key in (exact, plain):
             if key in cache:
                 return cache[key]
         examples = jax.tree.unflatten(
-            self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._signature.avals]
+            self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in signature.avals]
         )
         with _compat.without_mesh():
-            source = TracedProgram(self._definition, examples, self._signature)
+            source = TracedProgram(self._definition, examples, signature)
         graph, captured = build_graph(source)
         result = source.entry.result
         assert result is not None
@@ -149,13 +187,23 @@ class Invocation:
             cache[exact] = cache[self._key(args)] = traced
         return traced
 
+    def _signature(self) -> Signature:
+        """The types of the arguments, less their mapped axes."""
+        definition = self._definition
+        names = leaf_names(definition.arg_names, self._args)
+        avals = tuple(
+            _without_axis(leaf_aval(x, f"argument {n} of {definition.name}"), a, n)
+            for n, x, a in zip(names, self._leaves, self._axes, strict=True)
+        )
+        return Signature(self._tree, avals)
+
     def _key(self, signature: Signature) -> Any:
         return self._definition, self._definition.memo, signature, jnp.result_type(float)
 
     def call(self) -> Any:
         """Runs the function once."""
         operands, params = self._operands(1)
-        return self._unflatten([x[0] for x in rec(operands, params)])
+        return self._unflatten(self._of_first_lane(rec(operands, params)))
 
     def collect(self) -> tuple[Any, Calls]:
         """Runs the function, mapped over `in_axes`, and reports every call."""
@@ -176,9 +224,8 @@ class Invocation:
         params = decide_capacity(params, operands)
         outs = rec(operands, params)
         count = len(self.program.result_avals)
-        result = outs[:count] if any(a is not None for a in self._axes) else [
-            x[0] for x in outs[:count]
-        ]  # fmt: skip
+        is_mapped = any(a is not None for a in self._axes)
+        result = outs[:count] if is_mapped else self._of_first_lane(outs[:count])
         args = dict(zip(self.program.control, outs[2 * count : -2], strict=True))
         calls = Calls(
             args=jax.tree.unflatten(self._tree, [args.get(k) for k in range(len(self._leaves))]),
@@ -202,49 +249,78 @@ class Invocation:
         operands, params = self._operands(1)
         return profile_call(params, operands)
 
+    def _of_first_lane(self, results: Sequence[Any]) -> Sequence[Any]:
+        """The results of one root, as arrays of JAX; those of the native machine are NumPy's."""
+        if results and isinstance(results[0], np.ndarray):
+            first = [x.reshape(x.shape[1:]) for x in results]
+            return _compat.put(first, self._traced.results, default_device())
+        return _first(results)
+
     def _unflatten(self, leaves: Sequence[Any]) -> Any:
         return jax.tree.unflatten(self._traced.out_tree, leaves)
 
     def _operands(self, lanes: int, collect: bool = False) -> tuple[list[Any], Params]:
-        program = self.program
-        leaves = [
-            jnp.asarray(x, a.dtype)
-            for x, a in zip(self._leaves, self._traced.args.avals, strict=True)
-        ]
-        leaves += map(jnp.asarray, self._traced.hidden)
-        axes = [*self._axes, *(None for _ in self._traced.hidden)]
-        positions = [
-            program.graph.entry.params.index(v)
-            for v in program.outers
-            if v not in program.graph.captured
-        ]
-        outers = [_axis_in_front(leaves[k], axes[k]) for k in positions]
-        patterns: list[LanePattern | None] = [
-            None if axes[k] is None else (1, lanes) for k in positions
-        ]
-        captured = self._traced.captured
-        patterns += [None] * len(captured)
-        roots = [self._root(leaves[k], axes[k], lanes) for k in (*program.control, *program.data)]
-        chosen = current_executor()
-        params = Params(
-            program=program,
-            lanes=lanes,
-            patterns=tuple(patterns),
-            declared=self._options.max_calls,
-            max_calls=None,
-            collect=collect,
-            executor=chosen.name,
-            policy=self._options.policy,
-            host=chosen.host,
-            workers=self._options.workers,
-        )
-        return [*outers, *map(jnp.asarray, captured), *roots], params
+        traced, axes = self._traced, self._axes
+        leaves = list(map(_as_array, self._leaves, traced.dtypes))
+        if traced.hidden:
+            leaves += map(np.asarray, traced.hidden)
+            axes = [*axes, *(None for _ in traced.hidden)]
+        outers = [_axis_in_front(leaves[k], axes[k]) for k in traced.outers]
+        captured = [_as_array(x, x.dtype) for x in traced.captured]
+        roots = [_with_lanes(leaves[k], axes[k], lanes) for k in traced.roots]
+        mapped = tuple(axes[k] is not None for k in traced.outers)
+        return [*outers, *captured, *roots], self._params(mapped, lanes, collect)
 
-    @staticmethod
-    def _root(x: Any, axis: int | None, lanes: int) -> Any:
-        if axis is None:
-            return jnp.broadcast_to(x, (lanes, *x.shape))
+    def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
+        """The static parameters; `mapped`: which outer values have the lanes in front."""
+        options, chosen, program = self._options, current_executor(), self.program
+        of = (options.max_calls, collect, chosen, options.policy, options.workers)
+        key = (Params, mapped, lanes, of)
+        if key not in program.cache:
+            patterns: list[LanePattern | None] = [(1, lanes) if m else None for m in mapped]
+            patterns += [None] * (len(program.outers) - len(mapped))  # what bodies close over
+            program.cache[key] = Params(
+                program=program,
+                lanes=lanes,
+                patterns=tuple(patterns),
+                declared=options.max_calls,
+                max_calls=None,
+                collect=collect,
+                executor=chosen.name,
+                policy=options.policy,
+                host=chosen.host,
+                workers=options.workers,
+            )
+        return program.cache[key]
+
+
+_NUMBERS = (bool, int, float, complex, np.generic)
+
+
+def _as_array(x: Any, dtype: Any) -> Any:
+    """An array of a type that is not weak; a number in NumPy's memory, where control reads it."""
+    if isinstance(x, jax.Array) and x.dtype == dtype and not getattr(x, "weak_type", False):
+        return x  # keys have no mark of weak types
+    return np.array(x, dtype) if isinstance(x, _NUMBERS) else jnp.asarray(x, dtype)
+
+
+def _with_lanes(x: Any, axis: int | None, lanes: int) -> Any:
+    """A root's argument, the lanes in front."""
+    if axis is not None:
         return jnp.moveaxis(x, axis, 0)
+    if isinstance(x, np.ndarray):
+        return x[None].repeat(lanes, 0)
+    return _repeated(x, lanes)
+
+
+@functools.partial(jax.jit, static_argnames="lanes", inline=True)
+def _repeated(x: Any, lanes: int) -> Any:
+    return jnp.broadcast_to(x, (lanes, *x.shape))
+
+
+@functools.partial(jax.jit, inline=True)
+def _first(arrays: Sequence[Any]) -> list[Any]:
+    return [x[0] for x in arrays]
 
 
 def _axis_in_front(x: Any, axis: int | None) -> Any:
@@ -253,7 +329,7 @@ def _axis_in_front(x: Any, axis: int | None) -> Any:
 
 def _flat_axes(in_axes: Any, args: tuple[Any, ...], name: str) -> list[int | None]:
     """The mapped axis of every argument leaf, from axes given as for `jax.vmap`."""
-    if in_axes is None or isinstance(in_axes, int):
+    if isinstance(in_axes, int):
         in_axes = (in_axes,) * len(args)
     if len(in_axes) != len(args):
         raise SignatureError(

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxrec.primitives._params import Params, control_array
+from jaxrec import _compat
+from jaxrec.primitives._params import Params, control_array, control_pattern
+from jaxrec.primitives._results import outcome_types
 from jaxrec.schedule._native import NativeCall, run_in_program, run_on_host
 from jaxrec.split._native import NativeProgram
 
@@ -20,32 +21,32 @@ def is_native(params: Params) -> bool:
     return on_machine and params.program.native is not None
 
 
-def run_native(params: Params, operands: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+def run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
     """Stages an invocation into the program that is being traced."""
-    return run_in_program(*_call(params, operands), types)
+    return run_in_program(*_call(params, operands))
 
 
-def run_native_now(params: Params, operands: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+def run_native_now(params: Params, operands: Sequence[Any]) -> list[Any]:
     """Runs an invocation whose operands are known; nothing is compiled.
+
+    Returns:
+        The results as NumPy arrays, which whoever takes the first lane puts on a device.
 
     Raises:
         JaxRecError: as the machine reports it, in its own class.
         FloatingPointError: a result is what `jax_debug_nans` or `jax_debug_infs` looks for.
     """
-    with jax.ensure_compile_time_eval():
-        call, roots, outers = _call(params, operands)
-    made = run_on_host(call, roots, outers, types)
+    made = run_on_host(*_call(params, operands))
     _check_results(params, made)
-    devices: Sequence[Any] = () if params.host is None else params.host.devices
-    device = devices[0] if len(devices) > 1 else None
-    return [jnp.asarray(x, device=device) for x in made]
+    if params.host is None or len(params.host.devices) == 1:
+        return made
+    return jax.device_put(made, params.host.devices[0])
 
 
 def _check_results(params: Params, made: Sequence[Any]) -> None:
-    values = jax.config.values
     looked_for = {
-        "nan": values["jax_debug_nans"] and np.isnan,
-        "inf": values["jax_debug_infs"] and np.isinf,
+        "nan": _compat.setting("jax_debug_nans") and np.isnan,
+        "inf": _compat.setting("jax_debug_infs") and np.isinf,
     }
     for name, is_bad in looked_for.items():
         if is_bad and any(np.any(is_bad(np.asarray(x, np.float64))) for x in made):
@@ -58,17 +59,28 @@ def _check_results(params: Params, made: Sequence[Any]) -> None:
 def _call(params: Params, operands: Sequence[Any]) -> tuple[NativeCall, list[Any], list[Any]]:
     program, native = params.program, params.program.native
     assert isinstance(native, NativeProgram)
-    positions = (*program.control, *program.data)
-    given = dict(zip(positions, operands[params.num_outers :], strict=True))
-    entry = program.graph.entry
-    roots = [
-        given[k]
-        if k in given  # others are of no consequence
-        else jnp.zeros((params.lanes, *entry.params[k].aval.shape), entry.params[k].aval.dtype)
+    key = NativeCall, params
+    if key not in program.cache:
+        program.cache[key] = _without_arrays(params, native), _roots(params, native)
+    call, positions = program.cache[key]
+    roots = [operands[k] if isinstance(k, int) else k for k in positions]
+    outers = operands[: params.num_outers]
+    return call, roots, [control_array(params, value, outers) for value in native.outers]
+
+
+def _without_arrays(params: Params, native: NativeProgram) -> NativeCall:
+    patterns = tuple(control_pattern(params, value) for value in native.outers)
+    workers = params.workers or (0 if params.host is None else params.host.workers)
+    types = tuple(outcome_types(params))
+    return NativeCall(native, params.lanes, patterns, params.declared, workers, types)
+
+
+def _roots(params: Params, native: NativeProgram) -> list[Any]:
+    """For each argument of the roots its position among the operands, or an array if none is."""
+    program, entry = params.program, params.program.graph.entry
+    given = (*program.control, *program.data)
+    shapes = [((params.lanes, *p.aval.shape), p.aval.dtype) for p in entry.params]
+    return [
+        params.num_outers + given.index(k) if k in given else np.zeros(*shapes[k])
         for k in native.roots
     ]
-    arrays = [control_array(params, v, operands[: params.num_outers]) for v in native.outers]
-    patterns = tuple(pattern for _, pattern in arrays)
-    workers = params.workers or (0 if params.host is None else params.host.workers)
-    call = NativeCall(native, params.lanes, patterns, params.declared, workers)
-    return call, roots, [array for array, _ in arrays]

@@ -128,30 +128,35 @@ def bound(params: Params, layout: Layout, tables: Tables, operands: Sequence[Any
 def plan_inputs(params: Params, operands: Sequence[Any]) -> PlanInputs:
     """What the scheduler reads; arrays that bodies compute from outer values are computed here."""
     outers = operands[: params.num_outers]
-    roots = operands[params.num_outers : params.first_data]
-    arrays = [control_array(params, value, outers) for value in params.program.control_outers]
-    return PlanInputs(tuple(roots), tuple(a for a, _ in arrays), tuple(p for _, p in arrays))
+    read = params.program.control_outers
+    return PlanInputs(
+        tuple(operands[params.num_outers : params.first_data]),
+        tuple(control_array(params, value, outers) for value in read),
+        tuple(control_pattern(params, value) for value in read),
+    )
 
 
-def control_array(
-    params: Params, value: Value, outers: Sequence[Any]
-) -> tuple[Any, LanePattern | None]:
-    """An outer array, or one computed from outer arrays, and how lanes index it."""
+def control_pattern(params: Params, value: Value) -> LanePattern | None:
+    """How lanes index an outer array, or one computed from outer arrays."""
     program = params.program
     if value in program.outers:
-        position = program.outers.index(value)
-        return outers[position], params.patterns[position]
+        return params.patterns[program.outers.index(value)]
+    used = outers_read(program, list(ops_behind(program, value)))
+    patterns = {params.patterns[k] for k in used} - {None}
+    return (1, params.lanes) if len(patterns) > 1 else next(iter(patterns), None)
+
+
+def control_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
+    """An outer array, or one computed from outer arrays."""
+    program = params.program
+    if value in program.outers:
+        return outers[program.outers.index(value)]
     ops = list(ops_behind(program, value))
     used = outers_read(program, ops)
-    patterns = {params.patterns[k] for k in used} - {None}
-    pattern = next(iter(patterns)) if len(patterns) == 1 else None
     values = [outers[k] for k in used]
-    if len(patterns) > 1:
-        pattern = (1, params.lanes)
-        values = [
-            _by_lane(x, params.patterns[k], params.lanes) for x, k in zip(values, used, strict=True)
-        ]
-    own = [params.patterns[k] is not None for k in used]
+    patterns = [params.patterns[k] for k in used]
+    if len({*patterns} - {None}) > 1:
+        values = [_by_lane(x, p, params.lanes) for x, p in zip(values, patterns, strict=True)]
 
     def compute(*given: Any) -> Any:
         env = {program.outers[k]: x for k, x in zip(used, given, strict=True)}
@@ -165,9 +170,9 @@ def control_array(
         evaluate(ops, env, lookup)
         return env[value]
 
-    if pattern is None:
-        return compute(*values), None
-    return jax.vmap(compute, in_axes=tuple(0 if x else None for x in own))(*values), pattern
+    if not any(patterns):
+        return compute(*values)
+    return jax.vmap(compute, in_axes=tuple(0 if p else None for p in patterns))(*values)
 
 
 def _by_lane(value: Any, pattern: LanePattern | None, lanes: int) -> Any:

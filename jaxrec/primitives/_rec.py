@@ -34,8 +34,13 @@ from jaxrec.transpose._backward import has_cotangent
 
 def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     """Invokes a recursive function; see the head of this file."""
-    vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
-    return rec_p.bind(*(_compat.vary_over(x, vma) for x in operands), params=params)
+    if all(map(_compat.is_concrete, operands)):
+        if _compat.evaluates_now():
+            return _rec_impl(*operands, params=params)
+    else:
+        vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
+        operands = [_compat.vary_over(x, vma) for x in operands]
+    return rec_p.bind(*operands, params=params)
 
 
 @rec_p.def_impl
@@ -54,7 +59,7 @@ def _rec_impl(*operands: Any, params: Params) -> list[Any]:
 
 def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
     try:
-        return run_native_now(params, operands, outcome_types(params))
+        return run_native_now(params, operands)
     except FloatingPointError:
         if params.executor == "host":
             run_host(params, operands)  # tells which call made it
@@ -65,7 +70,7 @@ def run_rec(*operands: Any, params: Params) -> list[Any]:
     """The invocation as a part of a compiled program."""
     check_compilable(params)
     if is_native(params):
-        return run_native(params, operands, outcome_types(params))
+        return run_native(params, operands)
     params = decide_capacity(params, operands)
     if params.executor == "reference":
         return _run_replay(params, operands)

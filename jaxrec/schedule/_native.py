@@ -7,6 +7,7 @@ to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class NativeCall:
         patterns: for each outer array how lanes index its leading axis; None if all lanes share it.
         max_calls: the calls that the user allows; None: any number.
         workers: threads; 0: as many as there are cores, at most 8.
+        types: of the results, the lanes in front.
     """
 
     program: NativeProgram
@@ -41,7 +43,9 @@ class NativeCall:
     patterns: tuple[LanePattern | None, ...]
     max_calls: int | None
     workers: int
+    types: tuple[ShapedArray, ...]
 
+    @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """What the machine is told beside arrays."""
         limits = limits_for(self.max_calls)
@@ -54,35 +58,33 @@ class NativeCall:
             "workers": self.workers,
         }
 
+    @functools.cached_property
     def outer_lanes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Two numbers for each outer array."""
         return np.asarray([x for p in self.patterns for x in (p or (1, 0))], np.int64)
 
 
-def run_in_program(
-    call: NativeCall, roots: Sequence[Any], outers: Sequence[Any], types: Sequence[ShapedArray]
-) -> list[Any]:
+def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -> list[Any]:
     """Stages the machine into the program that is being traced.
 
     Args:
         call: what is invoked.
         roots: arguments of the roots, each with the lanes in front.
         outers: the arrays that all calls read.
-        types: of the results, the lanes in front.
     """
-    shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
+    shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in call.types]
 
     def on_cpu(*arrays: Any) -> list[Any]:
         register_handlers()
         staged = jax.ffi.ffi_call(_TARGET, shapes, vmap_method="sequential")
-        attributes = {name: np.int64(x) for name, x in call.settings().items()}
-        names, outer_lanes = call.program.names, call.outer_lanes()
+        attributes = {name: np.int64(x) for name, x in call.settings.items()}
+        names, outer_lanes = call.program.names, call.outer_lanes
         return list(staged(*arrays, names=names, outer_lanes=outer_lanes, **attributes))
 
     def elsewhere(*arrays: Any) -> list[Any]:
         def on_host(*given: Any) -> list[Any]:
             first = 1 + len(roots)
-            return run_on_host(call, given[1:first], given[first:], types)
+            return run_on_host(call, given[1:first], given[first:])
 
         return jax.pure_callback(on_host, shapes, *arrays, vmap_method="sequential")
 
@@ -91,9 +93,7 @@ def run_in_program(
     return list(jax.lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere))
 
 
-def run_on_host(
-    call: NativeCall, roots: Sequence[Any], outers: Sequence[Any], types: Sequence[ShapedArray]
-) -> list[Any]:
+def run_on_host(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -> list[Any]:
     """Runs the machine now; arguments as for `run_in_program`.
 
     Returns:
@@ -102,16 +102,16 @@ def run_on_host(
     Raises:
         JaxRecError: as the machine reports it, in its own class.
     """
-    results = [np.empty(t.shape, t.dtype) for t in types]
+    results = [np.empty(t.shape, t.dtype) for t in call.types]
     try:
         _core.run_native(
             call.program.words,
             [np.asarray(x, order="C") for x in roots],
             [np.asarray(x, order="C") for x in outers],
-            call.outer_lanes(),
+            call.outer_lanes,
             results,
             names=call.program.names,
-            **call.settings(),
+            **call.settings,
         )
     except _core.PlanError as error:
         raise from_message(error.args[1]) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -37,18 +38,14 @@ class RecFn:
     the body of a recursive function the call is recorded instead, as a call site of the graph.
     """
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        options: Options,
-        static: frozenset[str],
-        bound: tuple[Any, ...] = (),
-        cache: dict[Any, Any] | None = None,
-    ) -> None:
+    def __init__(self, fun: Callable[..., Any], options: Options, static: frozenset[str]) -> None:
         functools.update_wrapper(self, fun)
-        self._fun, self._options, self._static, self._bound = fun, options, static, bound
+        self._fun, self._options, self._static = fun, options, static
+        self._bound: tuple[Any, ...] = ()
         self._signature = inspect.signature(fun)
-        self._cache: dict[Any, Any] = {} if cache is None else cache
+        self._positional = _positional(self._signature)
+        self._definitions: dict[Any, Definition] = {}
+        self._cache: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return f"<rec_fn {self._name}>"
@@ -60,7 +57,9 @@ class RecFn:
     def __get__(self, instance: Any, owner: type | None = None) -> RecFn:
         if instance is None:
             return self
-        return RecFn(self._fun, self._options, self._static, (instance,), self._cache)
+        method = copy.copy(self)
+        method._bound = (instance,)
+        return method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
@@ -91,8 +90,10 @@ class RecFn:
         """
         _check_max_calls(self._name, options.get("max_calls"))
         _check_workers(self._name, options.get("workers", 0))
-        changed = self._options.replace(**options)
-        return RecFn(self._fun, changed, self._static, self._bound, self._cache)
+        changed = copy.copy(self)
+        changed._options = self._options.replace(**options)
+        changed._definitions = {}
+        return changed
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
         """The static tagged graph for arguments of these types.
@@ -152,26 +153,39 @@ class RecFn:
 
     def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Definition, list[Any]]:
         """Splits the arguments of a call into the definition they specialise and the arrays."""
+        arguments = self._arguments((*self._bound, *args), kwargs)
+        static = {n: arguments[n] for n in arguments if n in self._static} if self._static else {}
+        if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
+            static[next(iter(arguments))] = _Identity(self._bound[0])
+        self._check_hashable(static)
+        key = (tuple(static.items()), tuple(arguments))
+        if key not in self._definitions:
+            self._definitions[key] = self._definition(static, tuple(arguments))
+        return self._definitions[key], [v for n, v in arguments.items() if n not in static]
+
+    def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by the names of the parameters, defaults included."""
+        names = self._positional
+        if names is not None and not kwargs and len(args) == len(names):  # as in most calls
+            return dict(zip(names, args, strict=True))
         try:
-            bound = self._signature.bind(*self._bound, *args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise SignatureError(
                 f"{self._name}{self._signature} is called with other arguments: {error}"
             ) from None
         bound.apply_defaults()
-        static = {n: v for n, v in bound.arguments.items() if n in self._static}
-        if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
-            first = next(iter(bound.arguments))
-            static[first] = _Identity(self._bound[0])
-        names = tuple(n for n in bound.arguments if n not in static)
-        key = (self._fun, tuple(static.items()))
-        self._check_hashable(static)
+        return bound.arguments
+
+    def _definition(self, static: dict[str, Any], ordered: tuple[str, ...]) -> Definition:
+        """The function with its static arguments bound; `ordered` names all arguments."""
+        names = tuple(n for n in ordered if n not in static)
 
         def restored(dynamic: Sequence[Any]) -> inspect.BoundArguments:
             values = dict(zip(names, dynamic, strict=True))
             values |= {n: v.value if isinstance(v, _Identity) else v for n, v in static.items()}
-            ordered = {n: values[n] for n in bound.arguments}
-            return inspect.BoundArguments(self._signature, ordered)  # type: ignore[arg-type]
+            arguments = {n: values[n] for n in ordered}
+            return inspect.BoundArguments(self._signature, arguments)  # type: ignore[arg-type]
 
         def fun(*dynamic: Any) -> Any:
             arguments = restored(dynamic)
@@ -185,8 +199,8 @@ class RecFn:
                 arguments = restored(dynamic)
                 return declared(*arguments.args, **arguments.kwargs)
 
-        definition = Definition(self._name, fun, key, out, names, self._options.memo)
-        return definition, [bound.arguments[n] for n in names]
+        key = (self._fun, tuple(static.items()))
+        return Definition(self._name, fun, key, out, names, self._options.memo)
 
     def _check_hashable(self, static: dict[str, Any]) -> None:
         for name, value in static.items():
@@ -269,6 +283,13 @@ def _make(
     _check_max_calls(name, options.max_calls)
     _check_workers(name, options.workers)
     return RecFn(fun, options, _static_names(fun, argnums, argnames))
+
+
+def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
+    """The names of the parameters, if a call can give each of them by position."""
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    by_position = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return tuple(signature.parameters) if kinds <= by_position else None
 
 
 def _check_max_calls(name: str, max_calls: Any) -> None:

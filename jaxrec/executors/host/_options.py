@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 
 POLICIES = ("adaptive", "batch", "split", "alone")
@@ -76,7 +77,7 @@ def host_options(
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if not isinstance(workers, int) or workers < 1:
         raise UnsupportedError(f'executor "host": workers={workers!r}, expected 1 or more')
-    given = tuple(devices) if devices is not None else (_default_device(),)
+    given = tuple(devices) if devices is not None else (default_device(),)
     if not given:
         raise UnsupportedError('executor "host": devices is empty, expected at least one device')
     if isinstance(place, Mapping):
@@ -84,8 +85,9 @@ def host_options(
     return HostOptions(workers, given, place, policy)
 
 
-def _default_device() -> Any:
-    chosen = jax.config.values["jax_default_device"]
+def default_device() -> Any:
+    """The device that JAX puts arrays on."""
+    chosen = _compat.setting("jax_default_device")
     if isinstance(chosen, str):
         return jax.devices(chosen)[0]
     return chosen if chosen is not None else jax.devices()[0]

@@ -200,8 +200,7 @@ def _compiled(
 
 
 def _checks() -> tuple[bool, bool]:
-    values = jax.config.values
-    return bool(values["jax_debug_nans"]), bool(values["jax_debug_infs"])
+    return bool(_compat.setting("jax_debug_nans")), bool(_compat.setting("jax_debug_infs"))
 
 
 def token_of(words: Any) -> Any:
