@@ -7,7 +7,7 @@ where batching by height leaves a long tail of narrow levels.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jax import Array
 
@@ -106,4 +106,4 @@ def plan(forest: Forest, words: int, width: int) -> Plan:
         np.int32(len(chunks)),
         row[forest.roots],
     )
-    return Plan(*map(jnp.asarray, arrays))
+    return Plan(*map(jax.device_put, arrays))

@@ -17,14 +17,17 @@ from benchmarks.peers._jax_common import (
     Step,
     Weights,
     adagrad,
-    bucket,
     full_table,
     padded,
     word_rows,
 )
 from benchmarks.peers._protocol import Gradients, Program
+from jaxrec.data import bucket
 
 State = tuple[Array, ...]
+
+_SMALLEST = 16
+"""Nodes of the smallest forest that is told from smaller ones."""
 
 
 class Trees(NamedTuple):
@@ -101,13 +104,13 @@ def recursion(model: str) -> Any:
 
 def prepare(forest: Forest, words: int) -> Batch:
     """Pads `forest` and lists its words, each once; `words` is the size of the word table."""
-    nodes, leaf = bucket(len(forest.label)), forest.left < 0
+    nodes, leaf = bucket(len(forest.label), base=_SMALLEST), forest.left < 0
     unique, inverse = np.unique(forest.token[leaf], return_inverse=True)
     token = np.full(len(leaf), -1)
     token[leaf] = inverse
 
     def column(values: np.ndarray) -> Array:
-        return jnp.asarray(padded(values, nodes, -1))
+        return jax.device_put(padded(values, nodes, -1))
 
     leaves = (nodes + len(forest.roots) + 1) // 2
     trees = Trees(
@@ -115,9 +118,9 @@ def prepare(forest: Forest, words: int) -> Batch:
         column(token),
         column(forest.left),
         column(forest.right),
-        jnp.asarray(forest.roots),
+        jax.device_put(forest.roots),
     )
-    return Batch(trees, jnp.asarray(padded(unique, leaves, words)))
+    return Batch(trees, jax.device_put(padded(unique, leaves, words)))
 
 
 def label_loss(tree: Any, params: Arrays, trees: Trees) -> Array:
