@@ -15,15 +15,16 @@ import numpy as np
 from jax._src import api as _api
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
+from jax._src import lib as _lib
 from jax._src import sharding_impls as _sharding
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
-from jax._src.interpreters import pxla as _pxla
 from jax.core import ShapedArray, Tracer
 from jax.extend.core import JaxprEqn, Literal, Primitive
 
 Zero: Any = vars(_ad)["Zero"]
+_device_put: Any = vars(_lib)["xla_client"].batched_device_put
 is_undefined_primal = _ad.is_undefined_primal
 not_mapped = None
 aval_of = jax.typeof
@@ -157,7 +158,7 @@ def put(
     """
     sharding = jax.sharding.SingleDeviceSharding(device)
     return [
-        _pxla.batched_device_put(aval, sharding, [x], [device], committed=False)
+        _device_put(aval, sharding, [x], [device], False)
         for x, aval in zip(values, avals, strict=True)
     ]
 

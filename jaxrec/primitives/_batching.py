@@ -58,7 +58,7 @@ class Batch:
         self.operands = [
             self.operand(k, x, d) for k, (x, d) in enumerate(zip(operands, dims, strict=True))
         ]
-        alike = not any(self._mapped[k] for k in params.controlling())
+        alike = not any(self._mapped[k] for k in params.controlling)
         self.params = dataclasses.replace(
             params,
             lanes=params.lanes * self.size,

@@ -102,13 +102,13 @@ def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
     program = params.program
     if program.is_stepped:
         return False
-    control = [operands[k] for k in params.controlling()]
+    control = [operands[k] for k in params.controlling]
     return all(map(_compat.is_concrete, control))
 
 
 def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = None) -> Any:
     """The core's schedule of an invocation whose operands are known; a stepped one has to run."""
-    layout = layout or make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+    layout = layout or _layout_for_planning(params)
     if params.program.is_stepped:
         host = params.host or host_options(1, None, None, "batch")
         on = dataclasses.replace(params, executor="host", host=host)
@@ -116,6 +116,13 @@ def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = No
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, operands)
     return plan_on_host(params.program, layout, inputs, limits_of(params), params.max_calls)
+
+
+def _layout_for_planning(params: Params) -> Layout:
+    cache, key = params.program.cache, (make_layout, params.lanes, params.collect)
+    if key not in cache:
+        cache[key] = make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+    return cache[key]
 
 
 def limits_of(params: Params) -> Limits:
@@ -171,9 +178,16 @@ def _run_counting(*operands: Any, params: Params) -> list[Any]:
 
 def derived_bound(params: Params) -> int | None:
     """A bound on calls that are indexed by nodes, or None."""
+    cache, key = params.program.cache, (most_calls, params.lanes, params.copies, params.patterns)
+    if key not in cache:
+        cache[key] = _bound_by_nodes(params)
+    return cache[key]
+
+
+def _bound_by_nodes(params: Params) -> int | None:
     program = params.program
     patterns = dict(zip(program.outers, params.patterns, strict=True))
-    controlling = [params.patterns[k] for k in params.controlling() if k < params.num_outers]
+    controlling = [params.patterns[k] for k in params.controlling if k < params.num_outers]
     widest = max([p[1] for p in controlling if p is not None], default=1)
 
     def size_of(array: Value) -> int:

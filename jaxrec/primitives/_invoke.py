@@ -299,9 +299,11 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 
 def _as_array(x: Any, dtype: Any) -> Any:
     """An array of a type that is not weak; a number in NumPy's memory, where control reads it."""
+    if isinstance(x, _NUMBERS):
+        return np.array(x, dtype)
     if isinstance(x, jax.Array) and x.dtype == dtype and not getattr(x, "weak_type", False):
         return x  # keys have no mark of weak types
-    return np.array(x, dtype) if isinstance(x, _NUMBERS) else jnp.asarray(x, dtype)
+    return jnp.asarray(x, dtype)
 
 
 def _with_lanes(x: Any, axis: int | None, lanes: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -66,7 +67,8 @@ class Params:
         """The position of the first data argument of the roots."""
         return self.num_outers + len(self.program.control)
 
-    def controlling(self) -> list[int]:
+    @functools.cached_property
+    def controlling(self) -> tuple[int, ...]:
         """The positions of the operands that control reads directly."""
         program = self.program
         found = set(range(self.num_outers, self.first_data))
@@ -75,7 +77,7 @@ class Params:
                 found.add(program.outers.index(value))
             else:
                 found.update(outers_read(program, list(ops_behind(program, value))))
-        return sorted(found)
+        return tuple(sorted(found))
 
     def differentiated(self) -> Params:
         """The invocation that gives the results as they come with their derivatives."""
