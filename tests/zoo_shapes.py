@@ -130,6 +130,20 @@ def int8_arguments(lang: Language) -> Any:
     return passed_on(lang, lambda x: x * 3 + x[0])
 
 
+@program(lambda: (jnp.array([5, -7, 2], jnp.int4), 3), counts, argnums=())
+def int4_arguments(lang: Language) -> Any:
+    """Two elements share a byte, so a row of three does not begin at one."""
+    return passed_on(lang, lambda x: x * 3 + x[0])
+
+
+@program(lambda: (jnp.array([0.5, -1.5, 3.0], jnp.float4_e2m1fn), 3), counts, argnums=())
+def float4_arguments(lang: Language) -> Any:
+    def change(x):
+        return (jnp.roll(x.astype(jnp.float32), 1) * 2 - 1).astype(x.dtype)
+
+    return passed_on(lang, change)
+
+
 @program(lambda: (jnp.uint32(4000000000), 3), counts, argnums=())
 def uint32_scalars(lang: Language) -> Any:
     return passed_on(lang, lambda x: x * jnp.uint32(2654435761) ^ (x >> 7))

@@ -16,6 +16,20 @@ ffi::Error to_error(const Status& status) {
   return status.ok() ? ffi::Error::Success() : ffi::Error::Internal(status.text);
 }
 
+// Whether several elements share a byte, so that a row need not begin at one.
+bool is_packed(ffi::DataType type) {
+  switch (type) {
+    case ffi::S1:
+    case ffi::S2:
+    case ffi::S4:
+    case ffi::U1:
+    case ffi::U2:
+    case ffi::U4:
+    case ffi::F4E2M1FN: return true;
+    default: return false;
+  }
+}
+
 // Rows and elements of a row.
 bool split(const ffi::AnyBuffer& buffer, int64_t& rows, int64_t& row_size) {
   if (buffer.dimensions().size() == 0) return false;
@@ -31,7 +45,8 @@ ffi::Error gather(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> ou
                     row_size == out_size &&
                     out_rows == static_cast<int64_t>(rows.element_count()) &&
                     tape.element_type() == out->element_type();
-  if (!fits) return ffi::Error::InvalidArgument("the rows gathered are not rows of the tape");
+  if (!fits || is_packed(tape.element_type()))
+    return ffi::Error::InvalidArgument("the rows gathered are not rows of the tape");
   const int64_t bytes = row_size * static_cast<int64_t>(ffi::ByteWidth(tape.element_type()));
   return to_error(gather_rows(static_cast<const char*>(tape.untyped_data()), tape_rows, bytes,
                               view(rows), static_cast<char*>(out->untyped_data())));

@@ -23,11 +23,18 @@ def gather(tape: Any, rows: Any) -> Any:
 
 def gather_rows(tape: Any, rows: Any) -> Any:
     """The same, by copying where that is possible. Has a forward derivative only."""
-    if not isinstance(tape.dtype, np.dtype):
+    if not isinstance(tape.dtype, np.dtype) or _is_packed(tape.dtype):
         return gather(tape, rows)
     if jnp.issubdtype(tape.dtype, jnp.inexact):
         return _gather_inexact(tape, rows)
     return _gather_by_platform(tape, rows)
+
+
+def _is_packed(dtype: np.dtype) -> bool:
+    """Whether several elements share a byte, so that a row need not begin at one."""
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jnp.iinfo(dtype).bits < 8
+    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 8
 
 
 def _gather_by_platform(tape: Any, rows: Any) -> Any:
