@@ -134,6 +134,23 @@ class TestBounds:
             want = f(0.3, forest(), 10)
         np.testing.assert_allclose(self.run(f, 0.3, forest(), 10), want, rtol=1e-5)
 
+    def test_an_index_that_nothing_follows_from_counts_no_nodes(self):
+        @jr.rec_fn
+        def f(labels, tree, i, label):
+            def node():
+                below = [f(labels, tree, tree[side][i], tree["label"][i]) for side in ("l", "r")]
+                return labels[label] + below[0] * below[1]
+
+            return jr.cond(tree["l"][i] < 0, lambda: labels[label], node)
+
+        tree = {"l": jnp.array([1, -1, -1]), "r": jnp.array([2, -1, -1])}
+        tree["label"] = jnp.array([40, 0, 0])
+        labels = jnp.arange(50.0)
+        run = jr.collect(f, in_axes=None)
+        value, calls = jax.jit(run)(labels, tree, 0, 3)
+        assert float(value) == 3.0 + 40.0 * 40.0
+        assert calls.valid.shape == (3,)
+
     def test_counters_have_no_bound(self):
         example = zoo_all.PROGRAMS["power"]
         fun = example.build(JAXREC).with_options(max_calls=None)

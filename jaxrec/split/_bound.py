@@ -5,6 +5,8 @@ are known. A function that reads an array at an index among its arguments is tak
 elements of that array, its *nodes*, once each, as in a tree:
 
 * if it reads them in every call, each call is a node: at most N calls;
+* an index that no further call's index follows from (the label of the node before) names no node,
+  if another argument does;
 * if it reads them only in some branches, other calls stand for "no node" (an index of -1): then its
   calls are those that its callers make, and each caller makes them from at most N nodes;
 * a helper that runs a loop of another function is no node either, whatever it reads; if it calls
@@ -19,9 +21,9 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from jaxrec.graph._ir import Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding
 
 _INDEX_OPS = {"select_n", "add", "lt", "convert_element_type", "max", "clamp"}
@@ -45,11 +47,30 @@ class Visits:
 
 
 def visits_of(
-    graph: Graph, function: Function, binding: Binding, control: Sequence[Value]
+    graph: Graph, binding: Binding, control: Sequence[Sequence[Value]]
+) -> tuple[Visits, ...]:
+    """Analyses all functions; `control` are the arguments of each in the control plane."""
+    leading = _leading(graph, control)
+    return tuple(
+        _visits_of_one(graph, function, binding, args, leading)
+        for function, args in zip(graph.functions, control, strict=True)
+    )
+
+
+def _visits_of_one(
+    graph: Graph,
+    function: Function,
+    binding: Binding,
+    control: Sequence[Value],
+    leading: frozenset[Value],
 ) -> Visits:
-    """Analyses one function; `control` are its arguments in the control plane."""
-    everywhere = list(_indexed(walk(function.body), binding, set(control)))
-    always = list(_indexed(function.body.ops, binding, set(control)))
+    def indexed(ops: Iterable[Op]) -> list[Value]:
+        return list(_indexed(ops, binding, found))
+
+    found = leading.intersection(control)
+    if not indexed(walk(function.body)):
+        found = frozenset(control)
+    everywhere, always = indexed(walk(function.body)), indexed(function.body.ops)
     most = _most_calls(function.body)
     calls = tuple(most[k] for k in range(len(graph.functions)))
     if function.helper:
@@ -139,10 +160,56 @@ def _most_calls(region: Region) -> collections.Counter[int]:
     return total
 
 
-def _indexed(
-    ops: Iterator[Op] | Sequence[Op], binding: Binding, found: set[Value]
-) -> Iterator[Value]:
-    """The outer arrays that operations read at an index that follows from the values `found`."""
+def _leading(graph: Graph, control: Sequence[Sequence[Value]]) -> frozenset[Value]:
+    """The arguments that those of further calls follow from, down to themselves."""
+    follows: dict[Value, set[Value]] = {}
+    for function, args in zip(graph.functions, control, strict=True):
+        for arg, sources in _passed(graph, function, args):
+            for source in sources:
+                follows.setdefault(source, set()).add(arg)
+
+    def leads_back(arg: Value) -> bool:
+        seen: set[Value] = set()
+        todo = list(follows.get(arg, ()))
+        while todo:
+            other = todo.pop()
+            if other not in seen:
+                seen.add(other)
+                todo.extend(follows.get(other, ()))
+        return arg in seen
+
+    return frozenset(filter(leads_back, follows))
+
+
+def _passed(
+    graph: Graph, function: Function, control: Sequence[Value]
+) -> Iterator[tuple[Value, frozenset[Value]]]:
+    """Each argument of each call that a function makes, and the own arguments it follows from."""
+    origins: dict[Atom, frozenset[Value]] = {arg: frozenset({arg}) for arg in control}
+
+    def of(atoms: Iterable[Atom]) -> frozenset[Value]:
+        return frozenset().union(*(origins.get(atom, ()) for atom in atoms))
+
+    def visit(region: Region) -> Iterator[Call]:
+        for op in region.ops:
+            if isinstance(op, Switch):
+                for inner in op.regions:
+                    yield from visit(inner)
+                for k, out in enumerate(op.outputs):
+                    origins[out] = of([op.index, *(inner.results[k] for inner in op.regions)])
+            else:
+                if isinstance(op, Call):
+                    yield op
+                origins.update(dict.fromkeys(op.outputs, of(op.inputs)))
+
+    for call in visit(function.body):
+        for arg, atom in zip(graph.functions[call.callee].params, call.inputs, strict=True):
+            yield arg, of([atom])
+
+
+def _indexed(ops: Iterable[Op], binding: Binding, given: Iterable[Value]) -> Iterator[Value]:
+    """The outer arrays that operations read at an index that follows from the values `given`."""
+    found = set(given)
     for op in ops:
         if not isinstance(op, Prim):
             continue

@@ -220,10 +220,7 @@ def _assemble(
         writes=_bound(graph, cells, specs, count, lambda s: s.outputs),
         reads=_bound(graph, cells, specs, count, lambda s: s.inputs),
         fires=sum(_bound(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
-        visits=tuple(
-            visits_of(graph, f, binding, code.control_params)
-            for f, code in zip(graph.functions, codes, strict=True)
-        ),
+        visits=visits_of(graph, binding, [code.control_params for code in codes]),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
         native=compile_native(graph, binding.outer_of),
