@@ -21,7 +21,7 @@ from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax.core import ShapedArray, Tracer
-from jax.extend.core import JaxprEqn, Literal, Primitive
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive
 
 Zero: Any = vars(_ad)["Zero"]
 _device_put: Any = vars(_lib)["xla_client"].batched_device_put
@@ -137,6 +137,16 @@ def _unsharded(aval: Any) -> Any:
 def without_mesh() -> Any:
     """A context in which programs are traced as if there were one device: their jaxprs are kept."""
     return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+
+
+def side_effects(jaxpr: Jaxpr) -> set[str]:
+    """What a jaxpr does besides computing its results, by the names of JAX's types of effects."""
+    return {type(e).__name__ for e in jaxpr.effects if not isinstance(e, _core.NamedAxisEffect)}
+
+
+def named_axes(jaxpr: Jaxpr) -> set[Any]:
+    """The names of axes outside that a jaxpr computes with, those of `vmap` and of `shard_map`."""
+    return {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
 
 
 def is_concrete(value: Any) -> bool:

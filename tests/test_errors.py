@@ -6,8 +6,10 @@ import contextlib
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
+from jax.experimental import io_callback
 
 import jaxrec as jr
 
@@ -143,6 +145,29 @@ class TestTypes:
             jr.SignatureError, match=r"total\(w, tree, i\) is called .*argument: 'i'"
         ):
             total(ONE, TREE)
+
+
+class TestPythonControl:
+    """What Python looks at is traced: JAX's error names the function and the argument."""
+
+    @pytest.mark.parametrize(
+        ("look", "error"),
+        [
+            (lambda n: bool(n == 0), jax.errors.TracerBoolConversionError),
+            (lambda n: range(n), jax.errors.TracerIntegerConversionError),
+            (lambda n: np.asarray(n), jax.errors.TracerArrayConversionError),
+        ],
+    )
+    def test_on_an_argument(self, look, error):
+        @jr.rec_fn(static_argnames="kind")
+        def looking(kind, x, n):
+            return x if look(n) else looking(kind, x, n - 1)
+
+        with pytest.raises(error, match=r"function looking at .* the argument n\.") as caught:
+            looking("a", 1.0, 2)
+        notes = [x for x in caught.value.__notes__ if "jaxrec.cond" in x]
+        assert len(notes) == 1
+        assert notes[0].startswith("looking is traced once for all calls")
 
 
 class TestClosures:
@@ -333,6 +358,38 @@ class TestUnsupported:
 
         with pytest.raises(
             jr.UnsupportedError, match=r"count uses a custom_vjp .* closes over .* make .* arg"
+        ):
+            counting(step)(jnp.ones(3), 2)
+
+    def test_axis_of_a_vmap_around_the_call(self):
+        def step(f, x, n):
+            return f(x - jax.lax.pmean(x, "lanes"), n - 1)
+
+        run = jax.vmap(counting(step), (0, None), axis_name="lanes")
+        with pytest.raises(jr.UnsupportedError, match=r"count computes with the axis 'lanes' of a"):
+            run(jnp.ones((2, 3)), 2)
+
+    def test_axis_of_a_vmap_inside_a_body(self):
+        def step(f, x, n):
+            return f(jax.vmap(lambda y: y - jax.lax.pmean(y, "i"), axis_name="i")(x), n - 1)
+
+        assert counting(step)(jnp.ones(3), 2).shape == (3,)
+
+    @pytest.mark.parametrize("effect", ["debug", "io", "ref"])
+    def test_side_effects(self, effect):
+        ref = jax.new_ref(jnp.zeros(3))
+
+        def step(f, x, n):
+            if effect == "debug":
+                jax.debug.print("{x}", x=x)
+            elif effect == "io":
+                io_callback(print, None, x)
+            else:
+                ref[...] += x
+            return f(x, n - 1)
+
+        with pytest.raises(
+            jr.UnsupportedError, match=r"count has a side effect \(\w+.*\): .* pure"
         ):
             counting(step)(jnp.ones(3), 2)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,6 +59,23 @@ def count_runs():
 
 
 class TestTracing:
+    def test_no_tracer_is_kept_by_a_compiled_program(self):
+        @jr.rec_fn(max_calls=8)
+        def power(x, n):
+            return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+        power(2.0, 3)
+        with jax.checking_leaks():
+            assert jax.jit(jax.grad(power))(2.0, 3) == 12.0
+
+    def test_a_copy_of_what_holds_a_function_holds_the_same(self):
+        power, runs = count_runs()
+        power(2.0, 3)
+        before = len(runs)
+        copied = copy.deepcopy({"power": power})["power"]
+        assert copied(2.0, 3) == 8.0
+        assert len(runs) == before
+
     def test_body_runs_once_a_signature_however_deep(self):
         power, runs = count_runs()
         power(2.0, 100)

@@ -76,6 +76,8 @@ class Traced:
         captured: what it closes over.
         out_tree: the structure of its result.
         hidden: arguments that follow those of the user: the path of the root.
+        lasts: whether it serves other calls of the same types: it depends on nothing outside, which
+            is a traced value that it closes over or the size of an axis of `shard_map`.
     """
 
     program: Program
@@ -83,6 +85,7 @@ class Traced:
     captured: tuple[Any, ...]
     out_tree: Any
     hidden: tuple[Any, ...]
+    lasts: bool
 
     @functools.cached_property
     def dtypes(self) -> tuple[Any, ...]:
@@ -160,7 +163,7 @@ class Invocation:
         if key in cache:
             return cache[key]
         traced = self._trace(cache)
-        if all(map(_compat.is_concrete, traced.captured)):
+        if traced.lasts:
             cache[key] = traced
         return traced
 
@@ -177,15 +180,27 @@ class Invocation:
         )
         with _compat.without_mesh():
             source = TracedProgram(self._definition, examples, signature)
+        self._check_axes(source.axes)
         graph, captured = build_graph(source)
         result = source.entry.result
         assert result is not None
         args = source.entry.args.strong()
         hidden = ROOT if source.has_path else ()
-        traced = Traced(split(graph), args, tuple(captured), result.tree, hidden)
-        if all(map(_compat.is_concrete, captured)):
+        lasts = not source.axes and all(map(_compat.is_concrete, captured))
+        traced = Traced(split(graph), args, tuple(captured), result.tree, hidden, lasts)
+        if lasts:
             cache[exact] = cache[self._key(args)] = traced
         return traced
+
+    def _check_axes(self, used: frozenset[Any]) -> None:
+        stray = used - set(jax.sharding.get_abstract_mesh().manual_axes)
+        if stray:
+            raise UnsupportedError(
+                f"{self._definition.name} computes with the axis {', '.join(map(repr, stray))} of "
+                "a vmap around it, as jax.lax.psum and axis_index do. The lanes of a recursive "
+                "function call apart from one another, so they never meet in its body. Use the "
+                "axis outside, on arguments or results, or inside the body alone, in a vmap there."
+            )
 
     def _signature(self) -> Signature:
         """The types of the arguments, less their mapped axes."""

@@ -93,10 +93,11 @@ def _callback_plan(
 ) -> list[Any]:
     types = flat_tables(table_types(program, layout))
     roots = len(inputs.roots)
+    fixed = dataclasses.replace(inputs, roots=(), outers=())  # a callback keeps no traced values
 
     def on_host(*given: Any) -> list[Any]:
         host = [np.asarray(x) for x in given[1:]]
-        made = dataclasses.replace(inputs, roots=tuple(host[:roots]), outers=tuple(host[roots:]))
+        made = dataclasses.replace(fixed, roots=tuple(host[:roots]), outers=tuple(host[roots:]))
         schedule = plan_on_host(
             program, layout, made, limits_for(layout.max_calls), layout.max_calls
         )

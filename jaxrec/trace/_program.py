@@ -25,6 +25,7 @@ from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
+from jaxrec.trace._body import axes_of, trace_body
 from jaxrec.trace._instance import Definition, Instance
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
@@ -65,6 +66,7 @@ class TracedProgram:
     Attributes:
         instances: the functions; the first is the one called.
         has_path: whether the first one takes its call path as two more arguments.
+        axes: the named axes outside that their bodies compute with.
     """
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
@@ -73,6 +75,8 @@ class TracedProgram:
         while not self._try_tracing(definition, signature, names):
             pass
         self.has_path = add_paths(self.instances)
+        bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
+        self.axes = frozenset[Any]().union(*map(axes_of, bodies))
 
     def _try_tracing(
         self, definition: Definition, signature: Signature, names: tuple[str, ...]
@@ -198,9 +202,9 @@ class TracedProgram:
         trees: list[Any] = []
         avals: list[ShapedArray] = []
 
-        def body(*leaves: Any) -> list[Any]:
+        def body(*args: Any) -> list[Any]:
             self._bodies.append(_compat.current_trace())
-            out = instance.definition.fun(*jax.tree.unflatten(instance.args.tree, leaves))
+            out = instance.definition.fun(*args)
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
             avals.extend(_result_aval(instance.name, x) for x in outs)
@@ -208,8 +212,7 @@ class TracedProgram:
 
         running = Pass(self, instance, probing)
         with _context.entered(running), lanes_apart():
-            shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
-            jaxpr = jax.make_jaxpr(body)(*shapes)
+            jaxpr = trace_body(body, instance)
             self._check_closure(instance, jaxpr)
             if not probing:
                 jaxpr = without_loops(lambda args: Scope(running, args), jaxpr)

@@ -54,6 +54,9 @@ class RecFn:
     def _name(self) -> str:
         return getattr(self._fun, "__name__", repr(self._fun))
 
+    def __deepcopy__(self, memo: Any) -> RecFn:
+        return self  # as a function, which is no part of the object that holds it
+
     def __get__(self, instance: Any, owner: type | None = None) -> RecFn:
         if instance is None:
             return self
@@ -187,6 +190,7 @@ class RecFn:
             arguments = {n: values[n] for n in ordered}
             return inspect.BoundArguments(self._signature, arguments)  # type: ignore[arg-type]
 
+        @functools.wraps(self._fun)
         def fun(*dynamic: Any) -> Any:
             arguments = restored(dynamic)
             return self._fun(*arguments.args, **arguments.kwargs)

@@ -1,0 +1,81 @@
+"""A body as a jaxpr, with errors that speak of the function that the user wrote."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
+
+from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
+from jaxrec.primitives._call import makes_calls
+from jaxrec.trace._instance import Instance
+
+_LOOKED = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
+
+def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
+    """Traces the body of a function.
+
+    Args:
+        body: runs the function on its arguments; gives the leaves of its result.
+        instance: the function.
+
+    Raises:
+        UnsupportedError: the body does something besides computing its result.
+    """
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
+    try:
+        args = jax.tree.unflatten(instance.args.tree, shapes)
+        jaxpr = jax.make_jaxpr(_described(body, instance))(*args)
+    except _LOOKED as error:
+        if not any("jaxrec.cond" in note for note in getattr(error, "__notes__", ())):
+            error.add_note(_advice(instance.name))
+        raise
+    effects = ", ".join(sorted(_with_branches(_compat.side_effects, jaxpr.jaxpr)))
+    if effects:
+        raise UnsupportedError(
+            f"{instance.name} has a side effect ({effects}): it writes to a jax.Ref, prints or "
+            "calls the host back. A recursive function is pure: its calls run in batches and in "
+            "any order. Return what is to be seen, or see every call with jaxrec.collect."
+        )
+    return jaxpr
+
+
+def axes_of(body: Jaxpr) -> set[Any]:
+    """The named axes outside that a body computes with."""
+    return _with_branches(_compat.named_axes, body)
+
+
+def _with_branches(find: Callable[[Jaxpr], set[Any]], body: Jaxpr) -> set[Any]:
+    """What is found in a body and in its choices between calls, which do not tell of it."""
+    inner = [x for eqn in body.eqns if makes_calls(eqn) for x in jaxprs_in_params(eqn.params)]
+    return find(body).union(*(_with_branches(find, x) for x in inner))
+
+
+def _described(body: Callable[..., Any], instance: Instance) -> Callable[..., Any]:
+    """The body under the user's names, which JAX looks up for its errors."""
+    definition = instance.definition
+    if definition.helper:
+        return body
+    described = functools.update_wrapper(body, definition.fun, (), ())
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    names = [inspect.Parameter(name, kind) for name in definition.arg_names]
+    vars(described)["__signature__"] = inspect.Signature(names)
+    return described
+
+
+def _advice(name: str) -> str:
+    return (
+        f"{name} is traced once for all calls, so Python's if, and, while, range and NumPy cannot "
+        "look at its arguments. Choose with jaxrec.cond or jaxrec.switch, compute with jax.numpy, "
+        "or make what is looked at a static argument: rec_fn(static_argnames=...)."
+    )
