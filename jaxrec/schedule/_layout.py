@@ -90,8 +90,9 @@ def choose_widths(lanes: int, max_calls: int, *, readers: bool = False) -> tuple
     """Batch sizes for an invocation: one call, about the number of roots, and four times that.
 
     Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
-    are ready once the leaves are done, and the waves narrow towards the end. A wave of one call
-    multiplies a matrix and a vector, which takes half as long as two rows do.
+    are ready once the leaves are done, and the waves narrow towards the end. Where four times the
+    number of roots is too wide, a quarter of it takes its place. A wave of one call multiplies a
+    matrix and a vector, which takes half as long as two rows do.
 
     Args:
         lanes: number of roots.
@@ -99,8 +100,8 @@ def choose_widths(lanes: int, max_calls: int, *, readers: bool = False) -> tuple
         readers: whether the cells are differentiated, for which they have two rows at least.
     """
     ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
-    many = min(max(ready, _FEWEST), _WIDEST // 4)
-    sizes = {2 if readers else 1, many, 4 * many}
+    many = min(max(ready, _FEWEST), _WIDEST)
+    sizes = {2 if readers else 1, many, 4 * many if 4 * many <= _WIDEST else many // 4}
     return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, 2)))
 
 

@@ -24,6 +24,9 @@ from jaxrec.lowering._rows import gather_rows
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.transpose._backward import Backward, residual_cell, residual_tapes, settle_residuals
 
+Launch = tuple[Any, KernelFunction, list[int], list[int]]
+"""The key, the function, the slots read and the slots updated of a task, for `TaskList.add`."""
+
 
 @dataclasses.dataclass
 class Tapes:
@@ -45,6 +48,7 @@ class Forward:
         self.call, self._backward = call, backward
         self._key = (call.params.patterns, call.params.policy, wrt, backward is not None)
         self.tapes = [self._begin(domain) for domain in range(call.plan.domains)]
+        self._launches: dict[tuple[Any, ...], Launch] = {}
 
     def _begin(self, domain: int) -> Tapes:
         """Allocates the tapes of a domain; the first one gets the roots' arguments."""
@@ -91,38 +95,43 @@ class Forward:
         call, cells = self.call, len(self.call.program.cells)
         domain, spec = cell // cells, call.program.cells[cell % cells]
         rows = call.rows(spec).pack_wave(call.plan.tables, cell, wave[2], width, wave[1])
+        key, fun, reads, updates = self.launch(spec, width, domain)
         call.tasks.add(
             Label(spec.cell.name, domain, number, wave[1], width),
-            *self.wave(spec, width, domain, [wave[1], *wave[2 : 3 + len(spec.outputs)]], rows),
+            key,
+            fun,
+            words(wave[1:2], wave[2 : 3 + len(spec.outputs)], *rows),
+            reads,
+            updates,
             device=call.device(domain),
         )
 
-    def wave(
-        self,
-        spec: CellSpec,
-        width: int,
-        domain: int,
-        blocks: Sequence[int],
-        rows: Sequence[Any],
-        shown: tuple[int, ...] = (),
-    ) -> tuple[Any, KernelFunction, Any, list[int], list[int]]:
-        """A wave, as `TaskList.add` takes it.
+    def launch(
+        self, spec: CellSpec, width: int, domain: int, shown: tuple[int, ...] = ()
+    ) -> Launch:
+        """What waves of a cell at a width launch.
+
+        Their constants are how many calls the wave runs, its first cell row, of each output its
+        first row, and what it reads, as `Rows.pack` gives it.
 
         Args:
             spec: the cell.
             width: rows computed.
             domain: whose tapes it works on.
-            blocks: how many calls it runs, its first cell row, and of each output its first row.
-            rows: what it reads, as `Rows.pack` gives it.
             shown: outputs that are returned besides being written.
         """
+        key = (spec.cell.index, width, domain, shown)
+        if key not in self._launches:
+            self._launches[key] = self._launch(spec, width, domain, shown)
+        return self._launches[key]
+
+    def _launch(self, spec: CellSpec, width: int, domain: int, shown: tuple[int, ...]) -> Launch:
         call, tapes = self.call, self.tapes[domain]
         written = sorted(set(spec.outputs))
         read = sorted(set(spec.inputs) - set(written))
         return (
             ("wave", spec.cell.index, width, self._key, shown),
             self._kernel(spec, width, read, written, shown),
-            words(blocks, *rows),
             [*call.outers(spec, domain), *(tapes.values[c] for c in read)],
             [*(tapes.values[c] for c in written), *tapes.residuals[spec.cell.index]],
         )

@@ -124,6 +124,7 @@ def host_layout(
         value_rows=tuple(most(core.value_rows, classes)),
         read_rows=tuple(most(core.read_rows, classes)),
         max_waves=1,
+        costs=(),  # kernels do not depend on them
     )
     if not sized.readers:
         return layout

@@ -75,20 +75,31 @@ def _divided(
 
     options, program = params.host, params.program
     assert options is not None
-    first = plan_now(params, operands)
-    sized = _layout(params, max(first.num_calls, 1), readers)
-    fired = first.cell_rows
-    costs = None
-    if options.policy == "adaptive" and pays(params, fired, sized.widths):
-        sized = dataclasses.replace(sized, widths=_more_widths(params, sized.widths, readers))
-        costs = measured_costs(params, operands, fired, sized.widths)
-    guessed = guessed_costs(program, sized.widths, options.workers)
-    cut = sized if costs is None else dataclasses.replace(sized, costs=tuple(costs.alone))
-    core = plan_now(params, operands, cut)
+    # Most invocations are cut as the last one was. What they are cut into follows from themselves
+    # alone: if it was another layout, the schedule is made again.
+    key = ("host layout", params.lanes, options, readers)
+    last = program.cache.get(key)
+    core = plan_now(params, operands, last)
+    sized, costs = _cut(params, operands, readers, core)
+    if last is None or (last.widths, last.costs) != (sized.widths, sized.costs):
+        core = plan_now(params, operands, sized)
+    program.cache[key] = sized
     device = [options.device_of(spec.cell.name) for spec in program.cells]
     if not any(device) and _shards(options, core) == 1:
         return core, sized, None
-    return core, sized, _divide(options, core, sized.widths, device, costs or guessed)
+    return core, sized, _divide(options, core, sized.widths, device, costs)
+
+
+def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> tuple[Layout, Costs]:
+    """The layout by whose widths and costs a schedule is to be cut into waves, and the costs."""
+    options = params.host
+    assert options is not None
+    sized, fired = _layout(params, max(core.num_calls, 1), readers), core.cell_rows
+    if options.policy != "adaptive" or not pays(params, fired, sized.widths):
+        return sized, guessed_costs(params.program, sized.widths, options.workers)
+    sized = dataclasses.replace(sized, widths=_more_widths(params, sized.widths, readers))
+    costs = measured_costs(params, operands, fired, sized.widths)
+    return dataclasses.replace(sized, costs=tuple(costs.alone)), costs
 
 
 def _divide(

@@ -22,7 +22,7 @@ from jaxrec._errors import UnsupportedError, from_message
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._forward import Forward
 from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, roomy
-from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of
+from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
 from jaxrec.schedule._layout import MOST_STEP_ROWS, Layout, choose_widths, make_layout
@@ -197,12 +197,13 @@ class _Run:
         self._make_room(cell, wave[2] + width, zip(spec.outputs, starts, strict=True), width)
         label = Label(spec.cell.name, 0, self._waves, wave[1], width)
         shown = tuple(k for k, c in enumerate(spec.outputs) if c in self._imports)
-        task = self._forward.wave(
-            spec, width, 0, [wave[1], wave[2], *starts], self._rows(spec, width), shown
-        )
+        key, fun, reads, updates = self._forward.launch(spec, width, 0, shown)
+        constant = words([wave[1], wave[2], *starts], *self._rows(spec, width))
         begun = time.perf_counter_ns()
         try:
-            token, *values = call.tasks.launch(*task, device=self._device)
+            token, *values = call.tasks.launch(
+                key, fun, constant, reads, updates, device=self._device
+            )
         except Exception as error:
             raise call.failures([label]).described(error, 0) from None
         for value in values:
