@@ -214,10 +214,19 @@ PROLOGUE = """
 INTERRUPT = """
     with jr.executor("host", workers=2):
         want = run(40, 1)
-        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        done = threading.Event()
+
+        def interrupt():
+            # A second time, as Python only prints an exception that comes up in a destructor.
+            for pause in (1, 4):
+                if not done.wait(pause):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         try:
             run(700_000, 1)
         except KeyboardInterrupt as error:
+            done.set()
             print(repr(error))
         np.testing.assert_array_equal(run(40, 1), want)
         print("right")

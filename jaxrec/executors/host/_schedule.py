@@ -77,7 +77,7 @@ def _divided(
     assert options is not None
     # Most invocations are cut as the last one was. What they are cut into follows from themselves
     # alone: if it was another layout, the schedule is made again.
-    key = ("host layout", params.lanes, options, readers)
+    key = ("host layout", params.lanes, params.collect, options, readers)
     last = program.cache.get(key)
     core = plan_now(params, operands, last)
     sized, costs = _cut(params, operands, readers, core)
