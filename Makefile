@@ -30,7 +30,7 @@ exhaustive: $(READY)
 test-cpp: $(READY)
 	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF
 	cmake --build build/cpp
-	ctest --test-dir build/cpp --output-on-failure
+	ctest --test-dir build/cpp -j 2 --output-on-failure
 
 # make train [DATA=directory of a treebank] [ARGS="--epochs 3 ..."]
 train: $(READY)
@@ -52,7 +52,7 @@ sanitize: $(READY)
 	for kind in address thread; do \
 	  cmake -S . -B build/$$kind -G Ninja -DJAXREC_PYTHON=OFF -DJAXREC_SANITIZE=$$kind && \
 	  cmake --build build/$$kind && \
-	  ctest --test-dir build/$$kind --output-on-failure || exit 1; \
+	  ctest --test-dir build/$$kind -j 2 --output-on-failure || exit 1; \
 	done
 
 clean:

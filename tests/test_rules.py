@@ -185,21 +185,21 @@ def check_second_derivatives(name: str) -> None:
     assert_close(got, second(loss_of(name, PYTHON))(point()), 1e-9)
 
 
-def test_second_derivatives_of_a_rule_in_cells() -> None:
-    check_second_derivatives("forward_rule_in_cells")
+LARGEST = {"backward_rule", "backward_rule_of_itself"}
+"""Programs that take minutes to compile when they are differentiated again and again."""
 
 
-OTHER_RULES = [n for n in RULES if n not in ("rule_with_a_bias", "forward_rule_in_cells")]
+def marked(name: str) -> Any:
+    mark = pytest.mark.exhaustive if name in LARGEST else pytest.mark.slow
+    return pytest.param(name, marks=mark)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OTHER_RULES)
+@pytest.mark.parametrize("name", [marked(n) for n in RULES if n != "rule_with_a_bias"])
 def test_second_derivatives(name: str) -> None:
     check_second_derivatives(name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["backward_rule_of_itself", "forward_rule"])
+@pytest.mark.parametrize("name", [marked("backward_rule_of_itself"), marked("forward_rule")])
 def test_third_derivatives(name: str) -> None:
     got = jax.jit(third(loss_of(name, JAXREC)))(point())
     assert_close(got, third(loss_of(name, PYTHON))(point()), 1e-9)

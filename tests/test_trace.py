@@ -59,6 +59,7 @@ def count_runs():
 
 
 class TestTracing:
+    @pytest.mark.slow
     def test_no_tracer_is_kept_by_a_compiled_program(self):
         @jr.rec_fn(max_calls=8)
         def power(x, n):
