@@ -205,8 +205,7 @@ def test_third_derivatives(name: str) -> None:
     assert_close(got, third(loss_of(name, PYTHON))(point()), 1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["backward_rule", "rule_with_a_bias_in_cells"])
+@pytest.mark.parametrize("name", [marked("backward_rule"), marked("rule_with_a_bias_in_cells")])
 @pytest.mark.parametrize("executor", ["reference", "host"])
 def test_executors_agree(name: str, executor: str) -> None:
     with jr.executor(executor):

@@ -10,7 +10,7 @@ from zoo import Program, assert_close
 differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
 
 
-@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 14, 14))
+@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 16, 8))
 def test_training_step(name: str):
     """The compiled gradient of a batch: what users run, and the most parts of jaxrec at once."""
     example = differentiable[name]

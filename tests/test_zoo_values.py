@@ -27,7 +27,7 @@ def test_value_is_that_of_plain_python(example: Program, executor: str):
 
 
 ON_HOST = zoo_modes.spread(
-    ((name, host) for name in zoo_all.PROGRAMS for host in zoo_modes.HOSTS), fast=4
+    ((name, host) for name in zoo_all.PROGRAMS for host in zoo_modes.HOSTS), fast=6
 )
 
 

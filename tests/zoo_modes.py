@@ -186,13 +186,13 @@ def runs(mode: str, executor: str) -> bool:
     return executor not in HOSTS or mode not in COMPILED
 
 
-_SHARE = 41
+_SHARE = 83
 
 
 def spread(cases: Iterable[tuple[str, ...]], fast: int = 0, slow: int = 1) -> list[Any]:
-    """Divides a cross product: of 41 cases `fast` always run, `slow` are slow, the rest exhaustive.
+    """Divides a cross product: of 83 cases `fast` always run, `slow` are slow, the rest exhaustive.
 
-    41 has no factor in common with the numbers of modes and executors, so every mode meets many
+    83 has no factor in common with the numbers of modes and executors, so every mode meets many
     programs on every executor.
     """
     rest = _SHARE - fast - slow
