@@ -77,6 +77,14 @@ class TestTracing:
         assert copied(2.0, 3) == 8.0
         assert len(runs) == before
 
+    def test_equal_static_arguments_of_other_types_are_others(self):
+        @jr.rec_fn(static_argnames="scale")
+        def scaled(x, n, scale):
+            return jr.cond(n <= 0, lambda: x * scale, lambda: scaled(x, n - 1, scale=scale))
+
+        results = [scaled(jnp.int32(3), 2, scale=scale) for scale in (1, 1.0, True)]
+        assert [x.dtype for x in results] == [jnp.int32, jnp.float32, jnp.int32]
+
     def test_body_runs_once_a_signature_however_deep(self):
         power, runs = count_runs()
         power(2.0, 100)

@@ -161,9 +161,11 @@ class RecFn:
         if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
             static[next(iter(arguments))] = _Identity(self._bound[0])
         self._check_hashable(static)
-        key = (tuple(static.items()), tuple(arguments))
+        # With their types, since 1, 1.0 and True are equal, but do not compute the same.
+        values = tuple((name, type(value), value) for name, value in static.items())
+        key = (values, tuple(arguments))
         if key not in self._definitions:
-            self._definitions[key] = self._definition(static, tuple(arguments))
+            self._definitions[key] = self._definition(static, values, tuple(arguments))
         return self._definitions[key], [v for n, v in arguments.items() if n not in static]
 
     def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -180,8 +182,16 @@ class RecFn:
         bound.apply_defaults()
         return bound.arguments
 
-    def _definition(self, static: dict[str, Any], ordered: tuple[str, ...]) -> Definition:
-        """The function with its static arguments bound; `ordered` names all arguments."""
+    def _definition(
+        self, static: dict[str, Any], values: tuple[Any, ...], ordered: tuple[str, ...]
+    ) -> Definition:
+        """The function with its static arguments bound.
+
+        Args:
+            static: the static arguments.
+            values: what tells them from others.
+            ordered: the names of all arguments.
+        """
         names = tuple(n for n in ordered if n not in static)
 
         def restored(dynamic: Sequence[Any]) -> inspect.BoundArguments:
@@ -203,8 +213,7 @@ class RecFn:
                 arguments = restored(dynamic)
                 return declared(*arguments.args, **arguments.kwargs)
 
-        key = (self._fun, tuple(static.items()))
-        return Definition(self._name, fun, key, out, names, self._options.memo)
+        return Definition(self._name, fun, (self._fun, values), out, names, self._options.memo)
 
     def _check_hashable(self, static: dict[str, Any]) -> None:
         for name, value in static.items():
