@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/names.h"
+#include "core/processors.h"
 
 namespace jaxrec {
 namespace {
@@ -39,13 +40,11 @@ class Expander {
     return limit < 0 ? kMostFrames : std::min(limit, kMostFrames);
   }
 
-  // What is shared must be met depth first, so by one worker. To ask for the number of processors
-  // takes as long as to expand a hundred frames.
+  // What is shared must be met depth first, so by one worker.
   int32_t most_workers() const {
     if (program_.has_memo()) return 1;
     if (options_.workers != 0) return options_.workers;
-    return std::clamp<int32_t>(static_cast<int32_t>(std::thread::hardware_concurrency()), 1,
-                               kMostWorkers);
+    return std::min(processors(), kMostWorkers);
   }
 
   Worker& add_worker() {

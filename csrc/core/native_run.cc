@@ -4,17 +4,17 @@
 #include <exception>
 #include <limits>
 #include <string>
-#include <thread>
 
 #include "core/bind.h"
 #include "core/names.h"
 #include "core/native_pool.h"
+#include "core/processors.h"
 
 namespace jaxrec::native {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostAutomaticWorkers = 8;
+constexpr int32_t kMostAutomaticWorkers = 8;
 constexpr int64_t kMostWorkers = 256;
 constexpr int64_t kMostStackBytes = int64_t{1} << 30;  // of one worker
 
@@ -34,9 +34,7 @@ Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arr
 int32_t choose_workers(const Request& request, const Program& program) {
   if (program.memo) return 1;  // one table of the calls made
   if (request.workers > 0) return static_cast<int32_t>(std::min(request.workers, kMostWorkers));
-  // Asking the system takes as long as a thousand calls.
-  static const auto cores = static_cast<int64_t>(std::thread::hardware_concurrency());
-  return static_cast<int32_t>(std::clamp<int64_t>(cores, 1, kMostAutomaticWorkers));
+  return std::min(processors(), kMostAutomaticWorkers);
 }
 
 int64_t choose_depth(const Request& request, const Program& program) {
