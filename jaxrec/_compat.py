@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import api as _api
+from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src import lib as _lib
@@ -24,6 +25,7 @@ from jax.core import ShapedArray, Tracer
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive
 
 Zero: Any = vars(_ad)["Zero"]
+_trace_context: Any = _config.trace_context
 _device_put: Any = vars(_lib)["xla_client"].batched_device_put
 is_undefined_primal = _ad.is_undefined_primal
 not_mapped = None
@@ -176,6 +178,11 @@ def put(
 def current_trace() -> Any:
     """What operations are recorded by now."""
     return _core.trace_ctx.trace
+
+
+def context() -> Any:
+    """The settings of JAX and the user contexts that hold in this thread; hashable."""
+    return _trace_context()
 
 
 def evaluates_now() -> bool:

@@ -150,16 +150,22 @@ def run_tasks(
     check: Any,
     scope: Any,
 ) -> RunReport: ...
-def run_native(
-    program: NDArray[np.int64],
-    roots: Sequence[NDArray[Any]],
-    outers: Sequence[NDArray[Any]],
-    outer_lanes: NDArray[np.int64],
-    results: Sequence[NDArray[Any]],
-    lanes: int,
-    names: str = "",
-    max_calls: int = -1,
-    depth_limit: int = -1,
-    call_limit: int = -1,
-    workers: int = 0,
-) -> None: ...
+
+class NativeFunction:
+    def __init__(
+        self,
+        program: NDArray[np.int64],
+        names: str,
+        outer_lanes: NDArray[np.int64],
+        lanes: int,
+        max_calls: int = -1,
+        depth_limit: int = -1,
+        call_limit: int = -1,
+        workers: int = 0,
+    ) -> None: ...
+    def run(
+        self,
+        roots: Sequence[NDArray[Any]],
+        outers: Sequence[NDArray[Any]],
+        results: Sequence[NDArray[Any]],
+    ) -> None: ...

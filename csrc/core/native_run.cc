@@ -102,9 +102,7 @@ Status check_calls(const Request& request, const Program& program, int64_t made)
                         made);
 }
 
-Status run_unguarded(const Request& request) {
-  Program program;
-  if (Status status = decode(request.program, program); !status.ok()) return status;
+Status run_unguarded(const Program& program, const Request& request) {
   if (request.lanes < 0 || request.lanes > kMostLanes)
     return program_error("the number of lanes is out of range");
   Status status = check_ports(program.roots, request.roots, request.lanes, "root argument");
@@ -141,12 +139,18 @@ Status run_unguarded(const Request& request) {
 
 }  // namespace
 
-Status run(const Request& request) {
+Status run(const Program& program, const Request& request) {
   try {
-    return run_unguarded(request);
+    return run_unguarded(program, request);
   } catch (const std::exception& error) {
     return internal_error(error.what());
   }
+}
+
+Status run(Span<const int64_t> words, const Request& request) {
+  Program program;
+  if (Status status = decode(words, program); !status.ok()) return status;
+  return run(program, request);
 }
 
 }  // namespace jaxrec::native

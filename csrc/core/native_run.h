@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "core/array.h"
+#include "core/native_program.h"
 #include "core/status.h"
 
 namespace jaxrec::native {
 
-/// A program, encoded, with the arrays that it reads and writes.
+/// The arrays that a program reads and writes, and what bounds a run of it.
 struct Request {
-  Span<const int64_t> program;
   std::vector<Array> roots;         // arguments of the entry function: [lanes, elements of one]
   std::vector<Array> outers;        // arrays that all calls read; some with a leading axis
   std::vector<Array> results;       // of the entry function: [lanes, elements of one]
@@ -28,7 +28,10 @@ struct Request {
   std::function<bool()> give_up;  // asked now and then by the calling thread; may be empty
 };
 
-/// Runs the program. Results and errors do not depend on the number of workers.
-Status run(const Request& request);
+/// Runs a program. Results and errors do not depend on the number of workers.
+Status run(const Program& program, const Request& request);
+
+/// Decodes a program and runs it.
+Status run(Span<const int64_t> words, const Request& request);
 
 }  // namespace jaxrec::native

@@ -75,17 +75,25 @@ class Run {
     launcher_.begin(worker);
     while (!over()) {
       const int32_t* task = deques_[worker]->pop();
+      if (task == nullptr && is_busy(worker)) continue;
       if (task == nullptr) task = find(worker);
       if (task == nullptr) continue;
       ++reports_[worker].tasks;
-      if (!launcher_.launch(worker, *task)) {
-        stop_.store(true);
-        wake();
-        break;
-      }
-      finish(worker, *task);
+      if (launcher_.launch(worker, *task)) finish(worker, *task);
+      else stop();
     }
     launcher_.end(worker);
+  }
+
+  bool is_busy(int32_t worker) {
+    const Waited waited = launcher_.wait(worker);
+    if (waited == Waited::kFailed) stop();
+    return waited != Waited::kNothing;
+  }
+
+  void stop() {
+    stop_.store(true);
+    wake();
   }
 
   bool over() const { return stop_.load() || left_.load() == 0; }
@@ -142,10 +150,7 @@ class Run {
     } else {
       while (!condition_.wait_for(lock, kPoll, awake)) {
         lock.unlock();
-        if (launcher_.interrupted()) {
-          stop_.store(true);
-          wake();
-        }
+        if (launcher_.interrupted()) stop();
         lock.lock();
       }
     }

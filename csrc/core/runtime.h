@@ -1,8 +1,9 @@
 // The runtime: tasks that wait for one another, run by workers that steal.
 //
 // Every worker has a deque. It runs the task it made ready last, the one on the longest chain of
-// tasks first; a worker without tasks steals, and parks when there is nothing to steal. A task that
-// is ready never waits: whoever takes it runs it to its end.
+// tasks first; a worker without tasks steals, and parks when there is nothing to steal. Only idle
+// workers steal: one that has set tasks going is not idle before they have ended. A task that is
+// ready never waits: whoever takes it runs it.
 //
 // Source: Blumofe & Leiserson, "Scheduling multithreaded computations by work stealing" (1999).
 #pragma once
@@ -32,6 +33,9 @@ struct TaskEdges {
 };
 Status make_task_graph(const TaskEdges& edges, TaskGraph& out);
 
+/// What came of waiting.
+enum class Waited { kNothing, kDone, kFailed };  // there was nothing to wait for; ended; failed
+
 /// What a task is; called by the workers.
 class Launcher {
  public:
@@ -39,8 +43,10 @@ class Launcher {
   /// At the start and the end of a worker, on its thread. Worker 0 is the calling thread.
   virtual void begin(int32_t worker) = 0;
   virtual void end(int32_t worker) = 0;
-  /// Runs a task. False: it failed, and nothing more is to be started.
+  /// Runs a task, or sets it going. False: one failed, and nothing more is to be started.
   virtual bool launch(int32_t worker, int32_t task) = 0;
+  /// Waits for one of the tasks that the worker has set going.
+  virtual Waited wait(int32_t worker) = 0;
   /// Asked by the calling thread while it has nothing to do: whether to stop.
   virtual bool interrupted() = 0;
 };

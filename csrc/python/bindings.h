@@ -3,7 +3,23 @@
 
 #include <nanobind/nanobind.h>
 
+#include <utility>
+
+#include "core/status.h"
+
 namespace jaxrec {
+
+/// A failed status on its way to Python, where it becomes `PlanError(code, text, needed)`.
+struct PlanError {
+  Status status;
+};
+
+inline void raise_if_failed(Status status) {
+  if (!status.ok()) throw PlanError{std::move(status)};
+}
+
+/// `NativeFunction`: functions of scalars.
+void bind_native(nanobind::module_& m);
 
 /// `run_tasks` and its report: the runtime of executor "host".
 void bind_runtime(nanobind::module_& m);

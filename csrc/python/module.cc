@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "core/fill.h"
-#include "core/native_opcodes.h"
-#include "core/native_run.h"
 #include "core/opcode.h"
 #include "core/plan.h"
 #include "core/reuse.h"
@@ -27,15 +25,6 @@ using namespace nb::literals;
 
 namespace jaxrec {
 namespace {
-
-/// A failed status on its way to Python, where it becomes `PlanError(code, text, needed)`.
-struct PlanError {
-  Status status;
-};
-
-void raise_if_failed(Status status) {
-  if (!status.ok()) throw PlanError{std::move(status)};
-}
 
 Request to_request(const Ints& program, const std::vector<NumpyIn>& roots,
                    const std::vector<NumpyIn>& outers, const Ints& outer_lanes, int64_t lanes,
@@ -247,51 +236,6 @@ void bind_error(nb::module_& m) {
         }
       },
       type.ptr());
-}
-
-void run_native_numpy(Ints program, const std::vector<NumpyIn>& roots,
-                      const std::vector<NumpyIn>& outers, Ints outer_lanes,
-                      const std::vector<NumpyOut>& results, int64_t lanes, const std::string& names,
-                      int64_t max_calls, int64_t depth_limit, int64_t call_limit, int64_t workers) {
-  native::Request request;
-  request.program = {program.data(), program.size()};
-  request.roots = views(roots);
-  request.outers = views(outers);
-  request.results = views(results);
-  request.outer_lanes = {outer_lanes.data(), outer_lanes.size()};
-  request.names = names;
-  request.lanes = lanes;
-  request.max_calls = max_calls;
-  request.depth_limit = depth_limit;
-  request.call_limit = call_limit;
-  request.workers = workers;
-  request.give_up = [] {
-    const nb::gil_scoped_acquire acquire;
-    return PyErr_CheckSignals() != 0;
-  };
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = native::run(request);
-  }
-  if (PyErr_Occurred() != nullptr) throw nb::python_error();
-  raise_if_failed(std::move(status));
-}
-
-nb::dict native_forms() {
-  nb::dict out;
-  for (int i = 0; i < native::kNumForms; ++i) out[native::kFormNames[i]] = i;
-  return out;
-}
-
-void bind_native(nb::module_& m) {
-  m.attr("NATIVE_MAGIC") = native::kMagic;
-  m.attr("NATIVE_VERSION") = native::kVersion;
-  m.def("native_forms", &native_forms, "Numbers of the forms of native instructions by name.");
-  m.def("run_native", &run_native_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a,
-        "results"_a, "lanes"_a, "names"_a = "", "max_calls"_a = -1, "depth_limit"_a = -1,
-        "call_limit"_a = -1, "workers"_a = 0,
-        "Runs a native program and writes its results. Raises PlanError(code, text, needed).");
 }
 
 // As jax.ffi.register_ffi_target takes them: a handler, or handlers by stage where there is a

@@ -117,6 +117,14 @@ class PyLauncher : public Launcher {
     return !failed_.load();
   }
 
+  Waited wait(int32_t worker) override {
+    State& state = states_[worker];
+    if (options_.ahead < 0 || state.under_way.empty()) return Waited::kNothing;
+    const nb::gil_scoped_acquire hold;
+    wait_for_oldest(state);
+    return failed_.load() ? Waited::kFailed : Waited::kDone;
+  }
+
   bool interrupted() override {
     const nb::gil_scoped_acquire hold;
     return !check_signals();

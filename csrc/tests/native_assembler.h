@@ -95,7 +95,6 @@ struct Native {
     std::vector<int64_t> dims(outers.size() + 1, lanes);
     Words outer_lanes;
     Request request;
-    request.program = words;
     for (auto& root : roots) request.roots.push_back({root.data(), DType::kI32, {&dims[0], 1}});
     for (size_t i = 0; i < outers.size(); ++i) {
       dims[i + 1] = static_cast<int64_t>(outers[i].size());
@@ -111,7 +110,7 @@ struct Native {
     request.call_limit = call_limit;
     request.serial_calls = serial_calls;
     request.workers = workers;
-    return native::run(request);
+    return native::run(words, request);
   }
 
   std::vector<std::vector<int32_t>> results = {};

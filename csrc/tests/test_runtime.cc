@@ -32,6 +32,7 @@ class Recorder : public Launcher {
     ++ran_;
     return true;
   }
+  Waited wait(int32_t) override { return Waited::kNothing; }
   bool interrupted() override { return false; }
 
   int32_t ran() const { return ran_.load(); }
@@ -102,6 +103,7 @@ class Stuck : public Launcher {
     while (!asked_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   }
+  Waited wait(int32_t) override { return Waited::kNothing; }
   bool interrupted() override { return asked_.store(true), true; }
 
  private:
@@ -120,6 +122,42 @@ void check_interrupt() {
   // Worker 0 may have taken all tasks before the other came: then nothing was stuck.
   const bool all = run_tasks(graph, 2, stuck, reports);
   CHECK(reports.size() == 2 && (all ? reports[1].tasks == 0 : reports[1].tasks > 0));
+}
+
+// What worker 0 sets going ends when the other worker has come to its own task.
+class Busy : public Launcher {
+ public:
+  void begin(int32_t) override {}
+  void end(int32_t) override {}
+  bool launch(int32_t worker, int32_t task) override {
+    by_[task].store(worker);
+    return true;
+  }
+  Waited wait(int32_t worker) override {
+    if (worker != 0 || ended_) return Waited::kNothing;
+    while (by_[1].load() < 0) std::this_thread::yield();
+    ended_ = true;
+    return Waited::kDone;
+  }
+  bool interrupted() override { return false; }
+  int32_t by(int32_t task) const { return by_[task].load(); }
+
+ private:
+  bool ended_ = false;
+  std::atomic<int32_t> by_[2] = {{-1}, {-1}};
+};
+
+void check_busy_workers_do_not_steal() {
+  TaskEdges edges;
+  edges.cost = {1.0, 1.0};
+  TaskGraph graph;
+  CHECK(make_task_graph(edges, graph).ok());
+  std::vector<WorkerReport> reports;
+  for (int i = 0; i < 100; ++i) {
+    Busy busy;
+    CHECK(run_tasks(graph, 2, busy, reports));
+    CHECK(busy.by(0) == 0 && busy.by(1) == 1);
+  }
 }
 
 void check_critical_path() {
@@ -142,6 +180,7 @@ int main() {
   jaxrec::check_random_graphs();
   jaxrec::check_failures();
   jaxrec::check_interrupt();
+  jaxrec::check_busy_workers_do_not_steal();
   jaxrec::check_critical_path();
   return jaxrec::report("runtime");
 }

@@ -18,8 +18,10 @@ from jaxrec.executors._choice import current_executor
 from jaxrec.executors.host._options import default_device
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
+from jaxrec.primitives._native import is_native
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import compiled_programs
+from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._rules import rec
 from jaxrec.schedule._layout import bucket
 from jaxrec.schedule._plan import LanePattern
@@ -107,6 +109,20 @@ class Traced:
     def roots(self) -> tuple[int, ...]:
         """The arguments that each root has of its own, by position."""
         return (*self.program.control, *self.program.data)
+
+    def result(self, leaves: Sequence[Any]) -> Any:
+        """The result of a lane from its leaves."""
+        return jax.tree.unflatten(self.out_tree, leaves)
+
+    def first_result(self, leaves: Sequence[Any]) -> Any:
+        """The result of the first lane, from leaves with the lanes in front.
+
+        Those of the native machine are NumPy's; they are put on JAX's default device.
+        """
+        if leaves and isinstance(leaves[0], np.ndarray):
+            first = [x.reshape(x.shape[1:]) for x in leaves]
+            return self.result(_compat.put(first, self.results, default_device()))
+        return self.result(_first(leaves))
 
 
 class CacheInfo(NamedTuple):
@@ -218,7 +234,17 @@ class Invocation:
     def call(self) -> Any:
         """Runs the function once."""
         operands, params = self._operands(1)
-        return self._unflatten(self._of_first_lane(rec(operands, params)))
+        return self._traced.first_result(rec(operands, params))
+
+    def repeat(self) -> Repeat | None:
+        """For a call with numbers of a function of scalars: the call over again with others."""
+        traced = self._traced
+        if self.program.native is None or not traced.lasts or traced.hidden:
+            return None
+        if not all(isinstance(x, NUMBERS) for x in self._args):
+            return None
+        params = self._operands(1)[1]
+        return Repeat(traced, params) if is_native(params) else None
 
     def collect(self) -> tuple[Any, Calls]:
         """Runs the function, mapped over `in_axes`, and reports every call."""
@@ -240,15 +266,16 @@ class Invocation:
         outs = rec(operands, params)
         count = len(self.program.result_avals)
         is_mapped = any(a is not None for a in self._axes)
-        result = outs[:count] if is_mapped else self._of_first_lane(outs[:count])
+        results = outs[:count]
+        result = self._traced.result(results) if is_mapped else self._traced.first_result(results)
         args = dict(zip(self.program.control, outs[2 * count : -2], strict=True))
         calls = Calls(
             args=jax.tree.unflatten(self._tree, [args.get(k) for k in range(len(self._leaves))]),
-            results=self._unflatten(outs[count : 2 * count]),
+            results=self._traced.result(outs[count : 2 * count]),
             lane=outs[-2],
             valid=outs[-1],
         )
-        return self._unflatten(result), calls
+        return result, calls
 
     def schedule(self) -> Schedule:
         """The schedule of these arguments."""
@@ -263,16 +290,6 @@ class Invocation:
 
         operands, params = self._operands(1)
         return profile_call(params, operands)
-
-    def _of_first_lane(self, results: Sequence[Any]) -> Sequence[Any]:
-        """The results of one root, as arrays of JAX; those of the native machine are NumPy's."""
-        if results and isinstance(results[0], np.ndarray):
-            first = [x.reshape(x.shape[1:]) for x in results]
-            return _compat.put(first, self._traced.results, default_device())
-        return _first(results)
-
-    def _unflatten(self, leaves: Sequence[Any]) -> Any:
-        return jax.tree.unflatten(self._traced.out_tree, leaves)
 
     def _operands(self, lanes: int, collect: bool = False) -> tuple[list[Any], Params]:
         traced, axes = self._traced, self._axes
@@ -309,12 +326,12 @@ class Invocation:
         return program.cache[key]
 
 
-_NUMBERS = (bool, int, float, complex, np.generic)
+NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def _as_array(x: Any, dtype: Any) -> Any:
     """An array of a type that is not weak; a number in NumPy's memory, where control reads it."""
-    if isinstance(x, _NUMBERS):
+    if isinstance(x, NUMBERS):
         return np.array(x, dtype)
     if isinstance(x, jax.Array) and x.dtype == dtype and not getattr(x, "weak_type", False):
         return x  # keys have no mark of weak types

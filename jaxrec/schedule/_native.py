@@ -63,6 +63,12 @@ class NativeCall:
         """Two numbers for each outer array."""
         return np.asarray([x for p in self.patterns for x in (p or (1, 0))], np.int64)
 
+    @functools.cached_property
+    def function(self) -> _core.NativeFunction:
+        """What the machine keeps of all that, the program decoded."""
+        program = self.program
+        return _core.NativeFunction(program.words, program.names, self.outer_lanes, **self.settings)
+
 
 def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -> list[Any]:
     """Stages the machine into the program that is being traced.
@@ -104,14 +110,10 @@ def run_on_host(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -
     """
     results = [np.empty(t.shape, t.dtype) for t in call.types]
     try:
-        _core.run_native(
-            call.program.words,
+        call.function.run(
             [np.asarray(x, order="C") for x in roots],
             [np.asarray(x, order="C") for x in outers],
-            call.outer_lanes,
             results,
-            names=call.program.names,
-            **call.settings,
         )
     except _core.PlanError as error:
         raise from_message(error.args[1]) from None

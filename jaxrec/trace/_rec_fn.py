@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -11,9 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation, Options
+from jaxrec.primitives._repeat import Repeat
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
 
@@ -46,6 +49,7 @@ class RecFn:
         self._positional = _positional(self._signature)
         self._definitions: dict[Any, Definition] = {}
         self._cache: dict[Any, Any] = {}
+        self._repeats: dict[Any, Repeat] = {}
 
     def __repr__(self) -> str:
         return f"<rec_fn {self._name}>"
@@ -66,11 +70,23 @@ class RecFn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
+        is_plain = not (kwargs or self._bound or self._static)
+        types = (*map(type, args), _compat.context()) if is_plain else None
+        repeat = self._repeats.get(types)
+        if repeat is not None and _compat.evaluates_now():
+            with contextlib.suppress(OverflowError):  # which says less than what is below
+                return repeat(args)
         definition, dynamic = self._bind(args, kwargs)
         running = _context.current()
         if running is not None:
             return running.call(definition, dynamic)
-        return self._invocation(definition, dynamic).call()
+        invocation = self._invocation(definition, dynamic)
+        result = invocation.call()
+        if is_plain and len(dynamic) == len(args) and _compat.evaluates_now():
+            repeat = invocation.repeat()
+            if repeat is not None:
+                self._repeats[types] = repeat
+        return result
 
     def with_options(self, **options: Any) -> RecFn:
         """The same function with other options: `max_calls`, `policy`, `out`, `memo`, `workers`.
@@ -96,6 +112,7 @@ class RecFn:
         changed = copy.copy(self)
         changed._options = self._options.replace(**options)
         changed._definitions = {}
+        changed._repeats = {}
         return changed
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:

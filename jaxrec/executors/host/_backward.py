@@ -12,6 +12,7 @@ import numpy as np
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._forward import Tapes, counts, listed, put_rows
 from jaxrec.executors.host._plan import blank
+from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import KernelFunction, Label, bad_rows, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import operands
@@ -73,6 +74,7 @@ class BackwardRun:
         classes = call.program.classes
         self._carrying = [c for c, aval in enumerate(classes) if has_cotangent(aval)]
         self._given = cotangents
+        self._launches: dict[tuple[int, int, int], Launch] = {}
         self._state = [self._begin(domain) for domain in range(call.plan.domains)]
 
     def add_all(self) -> list[int]:
@@ -122,36 +124,46 @@ class BackwardRun:
         )
 
     def _add_waves(self) -> None:
-        call, plan = self.call, self.call.plan
-        cells, widths = len(call.program.cells), call.layout.widths
-        for number in reversed(range(len(plan.waves))):
-            wave = plan.waves[number].tolist()
-            cell, width = divmod(wave[0], len(widths))
-            starts = wave[3 + plan.max_outputs :]
-            if cell >= cells * plan.domains:
-                self._copy(wave, starts[0], cell, widths[width])
-            elif self._backward.has_loop(call.program.cells[cell % cells]):
-                self._wave(number, wave, starts, cell, widths[width])
+        call, cells = self.call, self.call.program.cells
+        idle = [k for k, spec in enumerate(cells) if not self._backward.has_loop(spec)]
+        for run in runs(call, backward=True, idle=idle):
+            if run.cell < len(cells) * call.plan.domains:
+                self._run(run)
+            else:
+                self._copy(run)
             call.run_if_long()
 
-    def _wave(self, number: int, wave: list[int], starts: list[int], cell: int, width: int) -> None:
-        call, cells = self.call, len(self.call.program.cells)
-        domain, spec = cell // cells, call.program.cells[cell % cells]
-        state, tapes = self._state[domain], self._tapes[domain]
-        shift = wave[1] - width
-        start = wave[2] + shift
-        slots = self._inputs(spec)
-        constant = words(
-            [wave[1], start, *(starts[k] + shift for k, _ in slots)],
-            *call.rows(spec, readers=True).pack(call.plan.tables, cell, start, width),
+    def _run(self, run: Run) -> None:
+        call, width = self.call, run.width
+        domain, index = divmod(run.cell, len(call.program.cells))
+        spec, waves = call.program.cells[index], call.plan.waves[run.numbers]
+        counts = waves[:, 1]
+        # A wave's calls are its last rows.
+        shifted = waves[:, 2:] + (counts - width)[:, None]
+        starts = shifted[:, :1]
+        blocks = [1 + call.plan.max_outputs + k for k, _ in self._inputs(spec)]
+        parts = call.rows(spec, readers=True).pack(
+            call.plan.tables, run.cell, starts + np.arange(width), starts + np.arange(width + 1)
         )
-        written = sorted({c for _, c in slots})
+        constants = np.concatenate([waves[:, 1:2], starts, shifted[:, blocks], *parts], 1)
+        name, blank_rows = f"{spec.cell.name} backward", width - int(counts[0])
+        label = Label(name, domain, run.numbers[0], int(counts.sum()), width, blank_rows)
+        add_run(call, run, label, self._launch(spec, width, domain), constants)
+
+    def _launch(self, spec: CellSpec, width: int, domain: int) -> Launch:
+        """What waves of a cell at a width launch in reverse."""
+        key = (spec.cell.index, width, domain)
+        if key not in self._launches:
+            self._launches[key] = self._new_launch(spec, width, domain)
+        return self._launches[key]
+
+    def _new_launch(self, spec: CellSpec, width: int, domain: int) -> Launch:
+        call, state, tapes = self.call, self._state[domain], self._tapes[domain]
+        written = sorted({c for _, c in self._inputs(spec)})
         read = sorted(set(self._outputs(spec)) - set(written))
-        call.tasks.add(
-            Label(f"{spec.cell.name} backward", domain, number, wave[1], width, width - wave[1]),
+        return (
             ("backward", spec.cell.index, width, self._key, call.checks),
             self._kernel(spec, width, read, written),
-            constant,
             [
                 *call.outers(spec, domain),
                 *(tapes.values[c] for c in sorted(set(spec.inputs))),
@@ -160,7 +172,6 @@ class BackwardRun:
                 *(state.tapes[c] for c in read),
             ],
             [*(state.tapes[c] for c in written), *state.cuts[spec.cell.index]],
-            device=call.device(domain),
         )
 
     def _inputs(self, spec: CellSpec) -> list[tuple[int, int]]:
@@ -215,16 +226,18 @@ class BackwardRun:
         tables = dataclasses.replace(tables, reader_rows=tuple(readers))
         return call.bound(tables, outers), tapes, residuals, values
 
-    def _copy(self, wave: list[int], read_start: int, cell: int, width: int) -> None:
+    def _copy(self, run: Run) -> None:
         """Carries cotangents back to where the values came from."""
-        call, plan = self.call, self.call.plan
-        copy = plan.copies[cell - len(call.program.cells) * plan.domains]
-        if copy.tape_class not in self._carrying:
+        call, plan, width = self.call, self.call.plan, run.width
+        copy = plan.copies[run.cell - len(call.program.cells) * plan.domains]
+        c = copy.tape_class
+        if c not in self._carrying:
             return
+        wave = plan.waves[run.numbers[0]].tolist()
         shift = wave[1] - width
-        start, c = wave[2] + shift, copy.tape_class
+        start, read_start = wave[2] + shift, wave[3 + plan.max_outputs] + shift
         source, target = self._state[copy.source], self._state[copy.target]
-        pointers = plan.tables.readers[cell][0][start : start + width + 1]
+        pointers = plan.tables.readers[run.cell][0][start : start + width + 1]
         label = Label(f"copy {copy.target} -> {copy.source}", copy.target, -1, wave[1], width)
         (block,) = call.tasks.add(
             label, ("take cotangents", width), _take_cotangents, words(pointers),
@@ -233,7 +246,7 @@ class BackwardRun:
         label = dataclasses.replace(label, domain=copy.source)
         block = call.moved(label, block, copy.target, copy.source)
         call.tasks.add(
-            label, ("put",), put_rows, words(read_start + shift),
+            label, ("put",), put_rows, words(read_start),
             [block], [source.tapes[c]], device=call.device(copy.source),
         )  # fmt: skip
 
@@ -248,7 +261,9 @@ class BackwardRun:
         state, tapes = self._state[domain], self._tapes[domain]
         rows = call.rows(spec, readers=True, lanes=True)
         size = call.layout.cell_rows[index]
-        constant = words(fired, *rows.pack(call.plan.tables, domain * cells + index, 0, size))
+        at = np.arange(size + 1)[None]
+        packed = rows.pack(call.plan.tables, domain * cells + index, at[:, :-1], at)
+        constant = words(fired, *packed)
         call.tasks.add(
             Label(f"{spec.cell.name} contraction", domain, -1, fired, size),
             ("after", index, self._key, call.layout),

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 COPY_SECONDS = 60e-6
 """Carrying rows from one domain to another: two launches."""
 
-LAUNCH_SECONDS = 25e-6
+_LAUNCH_SECONDS = 25e-6
 """A launch, during which its worker has the interpreter lock."""
+
+_LAUNCHES_PER_WAVE = 0.25
+"""As a rule, where waves that follow one another are launched together."""
 
 _FLOPS = 4e10
 """Of one core, in operations a second, for a first guess."""
@@ -33,7 +36,11 @@ _SPLIT_FLOPS = 2e7
 _MEASURED_SECONDS = 0.02
 """Work from which on measuring costs pays."""
 
-_REPEATS = 10
+_WAVES = 10
+"""Waves that are measured in one launch."""
+
+_LAUNCHES = 4
+_TRIES = 5
 
 
 class Costs(NamedTuple):
@@ -91,8 +98,8 @@ def _guessed(program: Program, widths: Sequence[int], workers: int) -> Costs:
         for width in widths:
             seconds = width * flops / _FLOPS
             split = width * flops > _SPLIT_FLOPS
-            alone.append(LAUNCH_SECONDS + (seconds / workers if split else seconds))
-            together.append(LAUNCH_SECONDS + seconds)
+            alone.append(_LAUNCH_SECONDS + (seconds / workers if split else seconds))
+            together.append(_LAUNCH_SECONDS + seconds)
     return Costs(alone, together)
 
 
@@ -113,43 +120,58 @@ def _measured(
 def _runnable(
     params: Params, operands: Sequence[Any], spec: CellSpec, width: int
 ) -> Callable[[], Any]:
-    """A cell on zeros, compiled."""
+    """A launch of some waves of a cell, on zeros, compiled."""
     by_row = [params.patterns[p] is not None for p in spec.outers]
-    fun = jax.jit(wave_function(params.program, spec, by_row, width))
+    wave = wave_function(params.program, spec, by_row, width)
     classes = params.program.classes
     outers = [
         jnp.broadcast_to(operands[p][0], (width, *operands[p].shape[1:])) if own else operands[p]
         for p, own in zip(spec.outers, by_row, strict=True)
     ]
-    exports = [jnp.zeros(width, v.aval.dtype) for v in spec.cell.exports]
-    inputs = [_blank(width, classes[c]) for c in spec.inputs]
-    jax.block_until_ready(fun(outers, exports, inputs))
-    return lambda: fun(outers, exports, inputs)
+    exports = [jnp.zeros((_WAVES, width), v.aval.dtype) for v in spec.cell.exports]
+    inputs = [_blank((_WAVES, width), classes[c]) for c in spec.inputs]
+    number = jnp.arange(_WAVES)  # so that there is something to map over
+
+    @jax.jit
+    def run(outers: Any, *rows: Any) -> Any:
+        return jax.lax.map(lambda row: wave(outers, *row[1:]), rows)
+
+    given = (outers, number, exports, inputs)
+    jax.block_until_ready(run(*given))
+    return lambda: run(*given)
 
 
-def _blank(width: int, aval: Any) -> Any:
+def _blank(rows: tuple[int, ...], aval: Any) -> Any:
     if jnp.issubdtype(aval.dtype, jax.dtypes.extended):
-        return jax.random.split(jax.random.key(0), (width, *aval.shape))
-    return jnp.zeros((width, *aval.shape), aval.dtype)
+        return jax.random.split(jax.random.key(0), (*rows, *aval.shape))
+    return jnp.zeros((*rows, *aval.shape), aval.dtype)
 
 
 def _seconds(run: Callable[[], Any], threads: int) -> float:
-    """The time of one run when so many threads do it; the least of three tries."""
+    """The time of a wave when so many threads launch them; the least of some tries."""
 
     def work() -> None:
         out = None
-        for _ in range(_REPEATS):
+        for _ in range(_LAUNCHES):
             out = run()
         jax.block_until_ready(out)
 
-    return min(_timed(work, threads) for _ in range(3)) / _REPEATS
+    seconds = min(_timed(work, threads) for _ in range(_TRIES)) / (_LAUNCHES * _WAVES)
+    return seconds + _LAUNCHES_PER_WAVE * _LAUNCH_SECONDS
 
 
 def _timed(work: Callable[[], None], threads: int) -> float:
-    others = [threading.Thread(target=work) for _ in range(threads - 1)]
-    start = time.perf_counter()
+    ready = threading.Barrier(threads)
+
+    def other() -> None:
+        ready.wait()
+        work()
+
+    others = [threading.Thread(target=other) for _ in range(threads - 1)]
     for thread in others:
         thread.start()
+    ready.wait()
+    start = time.perf_counter()
     work()
     for thread in others:
         thread.join()

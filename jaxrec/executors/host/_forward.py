@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._plan import blank
+from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import (
     KernelFunction,
     Label,
@@ -23,9 +25,6 @@ from jaxrec.lowering._forward import WaveCell, operands, plain_cell, results, wi
 from jaxrec.lowering._rows import gather_rows
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.transpose._backward import Backward, residual_cell, residual_tapes, settle_residuals
-
-Launch = tuple[Any, KernelFunction, list[int], list[int]]
-"""The key, the function, the slots read and the slots updated of a task, for `TaskList.add`."""
 
 
 @dataclasses.dataclass
@@ -80,31 +79,28 @@ class Forward:
 
     def add_waves(self) -> None:
         """Adds a task for each wave of the schedule, and two for each copy."""
-        call, plan = self.call, self.call.plan
-        cells, widths = len(call.program.cells), call.layout.widths
-        for number, row in enumerate(plan.waves):
-            wave = row.tolist()
-            cell, width = divmod(wave[0], len(widths))
-            if cell >= cells * plan.domains:
-                self._copy(number, wave, cell, widths[width])
+        call, cells = self.call, len(self.call.program.cells)
+        for run in runs(call):
+            if run.cell < cells * call.plan.domains:
+                self._run(run)
             else:
-                self._wave(number, wave, cell, widths[width])
+                self._copy(run)
             call.run_if_long()
 
-    def _wave(self, number: int, wave: list[int], cell: int, width: int) -> None:
-        call, cells = self.call, len(self.call.program.cells)
-        domain, spec = cell // cells, call.program.cells[cell % cells]
-        rows = call.rows(spec).pack_wave(call.plan.tables, cell, wave[2], width, wave[1])
-        key, fun, reads, updates = self.launch(spec, width, domain)
-        call.tasks.add(
-            Label(spec.cell.name, domain, number, wave[1], width),
-            key,
-            fun,
-            words(wave[1:2], wave[2 : 3 + len(spec.outputs)], *rows),
-            reads,
-            updates,
-            device=call.device(domain),
-        )
+    def _run(self, run: Run) -> None:
+        call = self.call
+        domain, index = divmod(run.cell, len(call.program.cells))
+        spec, waves = call.program.cells[index], call.plan.waves[run.numbers]
+        counts, starts = waves[:, 1], waves[:, 2]
+        # Rows past the count repeat the first, so a cell that checks what it gets finds nothing
+        # there that it would not find otherwise.
+        column = np.arange(run.width)
+        rows = starts[:, None] + np.where(column < counts[:, None], column, 0)
+        parts = call.rows(spec).pack(call.plan.tables, run.cell, rows)
+        constants = np.concatenate([waves[:, 1 : 3 + len(spec.outputs)], *parts], 1)
+        name, first = spec.cell.name, run.numbers[0]
+        label = Label(name, domain, first, int(counts.sum()), run.width)
+        add_run(call, run, label, self.launch(spec, run.width, domain), constants)
 
     def launch(
         self, spec: CellSpec, width: int, domain: int, shown: tuple[int, ...] = ()
@@ -174,14 +170,15 @@ class Forward:
             return plain_cell(bound, spec, width)
         return residual_cell(self._backward)(bound, spec, width)
 
-    def _copy(self, number: int, wave: list[int], cell: int, width: int) -> None:
+    def _copy(self, run: Run) -> None:
         """Carries rows from one domain to another."""
-        call = self.call
-        copy = call.plan.copies[cell - len(call.program.cells) * call.plan.domains]
-        c, first = copy.tape_class, wave[2]
-        rows = call.plan.tables.reads[cell][0][first : first + width]
+        call, plan = self.call, self.call.plan
+        copy = plan.copies[run.cell - len(call.program.cells) * plan.domains]
+        _, count, first, target = plan.waves[run.numbers[0], :4].tolist()
+        c, width = copy.tape_class, run.width
+        rows = plan.tables.reads[run.cell][0][first : first + width]
         name = f"copy {copy.source} -> {copy.target}"
-        label = Label(name, copy.source, -1, wave[1], width)
+        label = Label(name, copy.source, -1, count, width)
         (block,) = call.tasks.add(
             label, ("take", width), take_rows, words(rows), [self.tapes[copy.source].values[c]],
             device=call.device(copy.source),
@@ -189,7 +186,7 @@ class Forward:
         label = dataclasses.replace(label, domain=copy.target)
         block = call.moved(label, block, copy.source, copy.target)
         call.tasks.add(
-            label, ("put",), put_rows, words(wave[3]),
+            label, ("put",), put_rows, words(target),
             [block], [self.tapes[copy.target].values[c]], device=call.device(copy.target),
         )  # fmt: skip
 

@@ -45,6 +45,7 @@ class HostPlan:
         waves: a wave a row, as in `Tables.waves`.
         tables: the tables of all domains.
         num_calls: calls made.
+        merged: of each kind of wave, a cell and a width, whether several are launched together.
     """
 
     layout: Layout
@@ -54,6 +55,7 @@ class HostPlan:
     waves: np.ndarray[Any, np.dtype[np.int32]]
     tables: Tables
     num_calls: int
+    merged: tuple[bool, ...]
 
     @property
     def max_outputs(self) -> int:
@@ -79,6 +81,7 @@ def host_plan(
     program: Program,
     core: Any,
     layout: Layout,
+    merged: Sequence[bool],
     domains: int = 1,
     copies: Sequence[Copy] = (),
 ) -> HostPlan:
@@ -94,6 +97,7 @@ def host_plan(
         waves=np.asarray(core.waves),
         tables=tables,
         num_calls=core.num_calls,
+        merged=tuple(merged),
     )
 
 
@@ -191,27 +195,25 @@ class Rows:
         self._readers = readers
         self._dtypes = [np.dtype(v.aval.dtype) for v in spec.cell.exports]
 
-    def pack_wave(self, tables: Tables, cell: int, start: int, width: int, count: int) -> list[Any]:
-        """Arrays of words of a wave: rows past its count repeat the first.
+    def pack(
+        self, tables: Tables, cell: int, rows: Any, pointers: Any = None
+    ) -> list[np.ndarray[Any, np.dtype[np.int32]]]:
+        """Words of rows of numbered cell `cell`, wave by wave.
 
-        So a cell that checks what it gets finds nothing there that it would not find otherwise.
+        Args:
+            tables: the schedule.
+            cell: the number of the cell over all domains.
+            rows: of each wave, in the tables of the cell.
+            pointers: of each wave the rows and the one behind them; if readers are packed.
+
+        Returns:
+            Arrays of words with an axis of waves in front.
         """
-        parts = self.pack(tables, cell, start, width)
-        if count == width:
-            return parts
-        rows = np.where(np.arange(width) < count, np.arange(width), 0)
-        return [part.reshape(width, -1)[rows].reshape(-1) for part in parts]
-
-    def pack(self, tables: Tables, cell: int, start: int, width: int) -> list[Any]:
-        """Arrays of words of the rows of numbered cell `cell` from `start`."""
-        end = start + width
-        parts = self.words(
-            tables.lane[cell][start:end],
-            [reads[start:end] for reads in tables.reads[cell]],
-            [x[start:end] for x in tables.exports[cell]],
-        )
+        reads = [column[rows] for column in tables.reads[cell]]
+        exports = [column[rows] for column in tables.exports[cell]]
+        parts = self.words(tables.lane[cell][rows], reads, exports)
         if self._readers:
-            parts += [pointers[start : end + 1] for pointers in tables.readers[cell]]
+            parts += [column[pointers] for column in tables.readers[cell]]
         return parts
 
     def words(self, lane: Any, reads: Sequence[Any], exports: Sequence[Any]) -> list[Any]:

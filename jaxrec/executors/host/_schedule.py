@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from jaxrec import _core
 from jaxrec.executors.host._costs import (
     COPY_SECONDS,
-    LAUNCH_SECONDS,
     Costs,
     guessed_costs,
     measured_costs,
@@ -30,6 +29,7 @@ from jaxrec.executors.host._costs import (
 )
 from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
+from jaxrec.executors.host._runs import merged_kinds
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.schedule._layout import choose_widths, make_layout
 
@@ -49,13 +49,14 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
         operands: concrete ones.
         readers: whether the backward pass will need the plan.
     """
-    core, sized, division = _divided(params, operands, readers)
+    core, sized, costs, division = _divided(params, operands, readers)
     domains = 1 if division is None else division.domains
     copies = [] if division is None else [Copy(*copy) for copy in division.copies]
     if not readers:
         core.reuse_rows(sized.widths)
     layout = host_layout(params.program, sized, core, domains, copies)
-    return host_plan(params.program, core, layout, domains, copies)
+    merged = merged_kinds(params.program, costs.alone)
+    return host_plan(params.program, core, layout, merged, domains, copies)
 
 
 def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> Any:
@@ -70,7 +71,7 @@ def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> An
 
 def _divided(
     params: Params, operands: Sequence[Any], readers: bool
-) -> tuple[Any, Layout, _Taken | None]:
+) -> tuple[Any, Layout, Costs, _Taken | None]:
     from jaxrec.primitives._capacity import plan_now
 
     options, program = params.host, params.program
@@ -86,8 +87,8 @@ def _divided(
     program.cache[key] = sized
     device = [options.device_of(spec.cell.name) for spec in program.cells]
     if not any(device) and _shards(options, core) == 1:
-        return core, sized, None
-    return core, sized, _divide(options, core, sized.widths, device, costs)
+        return core, sized, costs, None
+    return core, sized, costs, _divide(options, core, sized.widths, device, costs)
 
 
 def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> tuple[Layout, Costs]:
@@ -114,8 +115,6 @@ def _divide(
         if shards > 1:
             made = _core.divide(core, shards, device, widths, costs.together, COPY_SECONDS)
             found = made.estimate(core, costs.together, COPY_SECONDS, options.workers)
-            # The interpreter makes one launch at a time.
-            found = max(found, made.num_waves * LAUNCH_SECONDS)
             if found < seconds or options.policy != "adaptive":
                 best, seconds = made, found
     if best.domains == 1:

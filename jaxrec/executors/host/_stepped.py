@@ -20,8 +20,10 @@ import numpy as np
 from jaxrec import _core
 from jaxrec._errors import UnsupportedError, from_message
 from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._costs import guessed_costs
 from jaxrec.executors.host._forward import Forward
 from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, roomy
+from jaxrec.executors.host._runs import merged_kinds
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
@@ -71,7 +73,7 @@ def step_forward(
     """
     _check_placement(params)
     layout = _first_layout(params, widths or stepped_widths(params, wrt), wrt is not None)
-    plan = HostPlan(layout, 1, (), (), np.zeros((0, 3), np.int32), blank(), 0)
+    plan = HostPlan(layout, 1, (), (), np.zeros((0, 3), np.int32), blank(), 0, ())
     call = HostCall(params, operands, plan, TaskList(params.program.cache), trace=trace)
     forward = Forward(call, None if wrt is None else _with_residuals(call, wrt), wrt)
     call.run()
@@ -278,7 +280,9 @@ class _Run:
             value_rows=tuple(len(values[slot]) for slot in tapes.values),
             cell_rows=tuple(len(values[mine[0]]) if mine else rows for mine, rows in kept),
         )
-        call.plan = host_plan(call.program, core, layout)
+        costs = guessed_costs(call.program, layout.widths, call.options.workers)
+        merged = merged_kinds(call.program, costs.alone)
+        call.plan = host_plan(call.program, core, layout, merged)
 
 
 def _begin(call: HostCall, reuse: bool) -> Any:

@@ -1,0 +1,90 @@
+// Functions of scalars: a native program that is decoded once and called many times.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/native_opcodes.h"
+#include "core/native_run.h"
+#include "python/arrays.h"
+#include "python/bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace jaxrec {
+namespace {
+
+class NativeFunction {
+ public:
+  NativeFunction(Ints program, std::string names, Ints outer_lanes, int64_t lanes,
+                 int64_t max_calls, int64_t depth_limit, int64_t call_limit, int64_t workers)
+      : names_(std::move(names)),
+        outer_lanes_(outer_lanes.data(), outer_lanes.data() + outer_lanes.size()),
+        lanes_(lanes),
+        max_calls_(max_calls),
+        depth_limit_(depth_limit),
+        call_limit_(call_limit),
+        workers_(workers) {
+    raise_if_failed(native::decode({program.data(), program.size()}, program_));
+  }
+
+  void run(const std::vector<NumpyIn>& roots, const std::vector<NumpyIn>& outers,
+           const std::vector<NumpyOut>& results) const {
+    native::Request request;
+    request.roots = views(roots);
+    request.outers = views(outers);
+    request.results = views(results);
+    request.outer_lanes = outer_lanes_;
+    request.names = names_;
+    request.lanes = lanes_;
+    request.max_calls = max_calls_;
+    request.depth_limit = depth_limit_;
+    request.call_limit = call_limit_;
+    request.workers = workers_;
+    request.give_up = [] {
+      const nb::gil_scoped_acquire acquire;
+      return PyErr_CheckSignals() != 0;
+    };
+    Status status;
+    {
+      nb::gil_scoped_release release;
+      status = native::run(program_, request);
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    raise_if_failed(std::move(status));
+  }
+
+ private:
+  native::Program program_;
+  const std::string names_;
+  const std::vector<int64_t> outer_lanes_;
+  const int64_t lanes_, max_calls_, depth_limit_, call_limit_, workers_;
+};
+
+nb::dict native_forms() {
+  nb::dict out;
+  for (int i = 0; i < native::kNumForms; ++i) out[native::kFormNames[i]] = i;
+  return out;
+}
+
+}  // namespace
+
+void bind_native(nb::module_& m) {
+  m.attr("NATIVE_MAGIC") = native::kMagic;
+  m.attr("NATIVE_VERSION") = native::kVersion;
+  m.def("native_forms", &native_forms, "Numbers of the forms of native instructions by name.");
+  nb::class_<NativeFunction>(m, "NativeFunction",
+                             "A native program with what holds for all its calls. Raises "
+                             "PlanError(code, text, needed).")
+      .def(nb::init<Ints, std::string, Ints, int64_t, int64_t, int64_t, int64_t, int64_t>(),
+           "program"_a, "names"_a, "outer_lanes"_a, "lanes"_a, "max_calls"_a = -1,
+           "depth_limit"_a = -1, "call_limit"_a = -1, "workers"_a = 0)
+      .def("run", &NativeFunction::run, "roots"_a, "outers"_a, "results"_a,
+           "Runs the lanes and writes their results. Raises PlanError(code, text, needed).");
+}
+
+}  // namespace jaxrec

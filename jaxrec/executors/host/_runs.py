@@ -1,0 +1,132 @@
+"""Waves that a domain runs one after the other, launched together where a launch costs much.
+
+A wave of a small cell takes less time than its launch. So waves of one kind that come one after the
+other in a domain are one task: a loop over their constants, compiled once for the kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._tasks import KernelFunction, Label, token_of
+from jaxrec.split._cost import calls_host
+from jaxrec.split._program import Program
+
+_MOST_WAVES = 16
+"""Waves of one launch: enough for it to cost little, few enough to steal and to interrupt."""
+
+_LONG_SECONDS = 250e-6
+"""A wave from which on a launch costs little beside it."""
+
+Launch = tuple[Any, KernelFunction, list[int], list[int]]
+"""The key, the function, the slots read and the slots updated of a task, for `TaskList.add`."""
+
+
+def merged_kinds(program: Program, costs: Sequence[float]) -> tuple[bool, ...]:
+    """Which kinds of waves are launched together, from what a wave of each kind costs.
+
+    Cells that call Python are launched one by one, so that what is raised there is known by its
+    wave.
+    """
+    if "calls host" not in program.cache:
+        program.cache["calls host"] = [calls_host(spec.cell) for spec in program.cells]
+    alone, widths = program.cache["calls host"], len(costs) // max(len(program.cells), 1)
+    return tuple(
+        cost < _LONG_SECONDS and not alone[kind // widths] for kind, cost in enumerate(costs)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Waves of one kind that a domain runs one after the other.
+
+    Attributes:
+        numbers: of the waves in the schedule.
+        cell: the number of their cell, or copy, over all domains.
+        width: rows of each.
+        merged: whether they are launched together.
+    """
+
+    numbers: list[int]
+    cell: int
+    width: int
+    merged: bool = False
+
+    def takes(self, cell: int, width: int) -> bool:
+        """Whether one more wave fits."""
+        is_full = len(self.numbers) == (_MOST_WAVES if self.merged else 1)
+        return (self.cell, self.width) == (cell, width) and not is_full
+
+
+def runs(call: HostCall, *, backward: bool = False, idle: Collection[int] = ()) -> Iterator[Run]:
+    """The waves of a schedule, in an order in which they could run one after the other.
+
+    Args:
+        call: the invocation.
+        backward: whether to start from the last wave.
+        idle: the cells, less their domains, whose waves are left out.
+    """
+    plan, cells, widths = call.plan, len(call.program.cells), call.layout.widths
+    # Who looks at single waves gets them one by one.
+    merges = call.trace is None and not any(call.checks)
+    kinds = plan.waves[:, 0].tolist()
+    open_runs: dict[int, Run] = {}
+    for number in reversed(range(len(kinds))) if backward else range(len(kinds)):
+        cell, at = divmod(kinds[number], len(widths))
+        domain, index = divmod(cell, cells)
+        if domain >= plan.domains:
+            copy = plan.copies[cell - cells * plan.domains]
+            yield from (open_runs.pop(d) for d in (copy.source, copy.target) if d in open_runs)
+            yield Run([number], cell, widths[at])
+        elif index not in idle:
+            run = open_runs.get(domain)
+            if run is not None and run.takes(cell, widths[at]):
+                run.numbers.append(number)
+                continue
+            if run is not None:
+                yield run
+            merged = merges and plan.merged[index * len(widths) + at]
+            open_runs[domain] = Run([number], cell, widths[at], merged)
+    yield from open_runs.values()
+
+
+def add_run(call: HostCall, run: Run, label: Label, launch: Launch, constants: Any) -> None:
+    """Adds the task of a run.
+
+    Args:
+        call: the invocation.
+        run: the waves.
+        label: what they are.
+        launch: what each of them launches.
+        constants: what each of them is launched on, one a row.
+    """
+    key, fun, reads, updates = launch
+    constant = constants[0]
+    if run.merged:
+        key, fun = ("merged", key), _repeated(fun, len(reads))
+        constant = np.zeros(1 + _MOST_WAVES * constants.shape[1], np.int32)
+        constant[0] = len(constants)
+        constant[1 : 1 + constants.size] = constants.reshape(-1)
+    device, cost = call.device(label.domain), float(len(run.numbers))
+    call.tasks.add(label, key, fun, constant, reads, updates, device=device, cost=cost)
+
+
+def _repeated(fun: KernelFunction, reads: int) -> KernelFunction:
+    """A kernel for some constants one after the other; their number is in front."""
+
+    def run(constants: Any, *slots: Any) -> list[Any]:
+        rows = constants[1:].reshape(_MOST_WAVES, -1)
+
+        def one(k: Any, updated: Sequence[Any]) -> Sequence[Any]:
+            return fun(rows[k], *slots[:reads], *updated)[1:]
+
+        updated = jax.lax.fori_loop(0, constants[0], one, list(slots[reads:]))
+        return [token_of(constants), *updated]
+
+    return run

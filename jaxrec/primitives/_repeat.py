@@ -1,0 +1,44 @@
+"""A call of a function of scalars with numbers, over again with other numbers.
+
+A short recursion takes less time than an `Invocation` needs to find what it is a call of. For
+numbers of the same types that is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxrec.primitives._params import Params
+from jaxrec.primitives._rec import rec_now
+
+if TYPE_CHECKING:
+    from jaxrec.primitives._invoke import Traced
+
+
+class Repeat:
+    """A call of a function that the native machine runs, less the numbers.
+
+    Args:
+        traced: the function, traced for numbers of these types.
+        params: the static parameters of an invocation of one lane.
+    """
+
+    def __init__(self, traced: Traced, params: Params) -> None:
+        self._traced, self._params = traced, params
+        self._outers = [(k, traced.dtypes[k]) for k in traced.outers]
+        self._roots = [(k, traced.dtypes[k]) for k in traced.roots]
+
+    def __call__(self, numbers: Sequence[Any]) -> Any:
+        """Calls the function; every number is of the type of the one it stands for.
+
+        Raises:
+            OverflowError: a number does not fit the element type of its argument.
+            JaxRecError: as the machine reports it, in its own class.
+        """
+        outers = [np.array(numbers[k], dtype) for k, dtype in self._outers]
+        roots = [np.array((numbers[k],), dtype) for k, dtype in self._roots]
+        operands = (*outers, *self._traced.captured, *roots)
+        return self._traced.first_result(rec_now(*operands, params=self._params))
