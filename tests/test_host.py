@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 import zoo_all
@@ -18,6 +19,7 @@ from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
+from jaxrec.executors.host._tasks import TaskList
 
 RNN = tree_rnn(JAXREC)
 PLAIN = tree_rnn(PYTHON)
@@ -279,6 +281,82 @@ class TestLength:
         with jr.executor("host"):
             value, gradient = jax.value_and_grad(damped)(jnp.float32(2), 2500)
         assert_close((value, gradient), (2 * 0.999**2500, 0.999**2500), 1e-3)
+
+
+@jr.rec_fn
+def chain(w, x, n):
+    return jr.cond(n == 0, lambda: x, lambda: jnp.tanh(w @ chain(w, x, n - 1)))
+
+
+@jr.rec_fn
+def sink(x, n):
+    return jr.cond(n == 0, lambda: x, lambda: jnp.sqrt(sink(x, n - 1) - 0.3))
+
+
+def chains(w, x):
+    return jnp.sum(jax.vmap(chain, (None, 0, 0))(w, x, jnp.arange(30, 34)))
+
+
+class TestRuns:
+    """Waves that follow one another in a domain are launched together."""
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_fewer_launches_than_waves(self, workers):
+        w, x = 0.5 * jnp.eye(8), jnp.ones((4, 8))
+        labels = []
+        add = TaskList.add
+
+        def watched(self, label, *args, **kwargs):
+            labels.append(label)
+            return add(self, label, *args, **kwargs)
+
+        want = jax.value_and_grad(chains, (0, 1))(w, x)
+        with pytest.MonkeyPatch.context() as patch, jr.executor("host", workers=workers):
+            patch.setattr(TaskList, "add", watched)
+            got = jax.value_and_grad(chains, (0, 1))(w, x)
+        assert_close(got, want, 1e-5)
+        forward = [a for a in labels if a.wave >= 0 and not a.name.endswith("backward")]
+        backward = [a for a in labels if a.wave >= 0 and a.name.endswith("backward")]
+        # 33 levels of at most four calls, and the ends.
+        assert 3 <= len(forward) <= 12 and 3 <= len(backward) <= 12
+        assert sum(a.calls for a in forward) == 30 + 31 + 32 + 33 + 4
+
+    def test_single_waves_where_somebody_looks_at_them(self):
+        w, x = 0.5 * jnp.eye(8), jnp.ones((4, 8))
+        with jr.executor("host"):
+            profile = chain.profile(w, x[0], 40)
+        cells = [x for x in profile.launches if x.name in ("chain.0", "chain.1")]
+        assert [x.calls for x in cells] == [1] * 41
+        with (
+            jr.executor("host"),
+            jax.debug_nans(True),
+            pytest.raises(FloatingPointError, match=r"made by cell sink\.0 of sink\. Call path"),
+        ):
+            sink(jnp.ones(3), 20)
+
+    def test_cells_that_call_python_are_launched_one_by_one(self):
+        seen = []
+
+        def host(x):
+            seen.append(float(x))
+            if len(seen) == 7:
+                raise ValueError("the seventh")
+            return np.float32(x)
+
+        @jr.rec_fn
+        def called(x, n):
+            def below():
+                shape = jax.ShapeDtypeStruct((), jnp.float32)
+                y = jax.pure_callback(host, shape, x, vmap_method="sequential")
+                return called(y + 1, n - 1)
+
+            return jr.cond(n == 0, lambda: x, below)
+
+        with (
+            jr.executor("host"),
+            pytest.raises(jr.JaxRecError, match=r"the seventh.*Wave 6, 1"),
+        ):
+            called(jnp.float32(0), 20)
 
 
 class TestOptions:

@@ -46,6 +46,13 @@ double estimate_python(const Division& division, const Schedule& schedule,
                   {cells, costs, copy_cost, workers});
 }
 
+double estimate_whole(const Schedule& schedule, const std::vector<double>& costs) {
+  const int32_t cells = static_cast<int32_t>(schedule.program.cells.size());
+  const size_t widths = static_cast<size_t>(schedule.num_widths);
+  if (costs.size() != cells * widths) throw nb::value_error("an estimate needs all costs");
+  return estimate(schedule.layout, 1, {}, widths, {cells, costs, 0.0, 1});
+}
+
 nb::list copies(const Division& division) {
   nb::list out;
   for (const Copy& copy : division.copies)
@@ -58,7 +65,6 @@ nb::list copies(const Division& division) {
 void bind_division(nb::module_& m) {
   nb::class_<Division>(m, "Division", "A schedule divided into domains.")
       .def_ro("domains", &Division::domains)
-      .def_prop_ro("num_waves", [](const Division& d) { return d.layout.waves.size(); })
       .def_prop_ro("copies", &copies, "(source, target, tape class) of each copy.")
       .def("estimate", &estimate_python, "schedule"_a, "costs"_a, "copy_cost"_a, "workers"_a,
            "The time that its waves take, by the costs of each cell at each width.")
@@ -66,6 +72,8 @@ void bind_division(nb::module_& m) {
           "replace",
           [](Division& division, Schedule& schedule) { std::move(division).replace(schedule); },
           "schedule"_a, "Makes the schedule it was made from this one.");
+  m.def("estimate", &estimate_whole, "schedule"_a, "costs"_a,
+        "The time that the waves of a schedule that is not divided take, one after the other.");
   m.def("divide", &divide_python, "schedule"_a, "shards"_a, "cell_device"_a, "widths"_a, "costs"_a,
         "copy_cost"_a, "Divides a schedule by the device of each cell and into shards.");
 }

@@ -45,7 +45,7 @@ class HostPlan:
         waves: a wave a row, as in `Tables.waves`.
         tables: the tables of all domains.
         num_calls: calls made.
-        merged: of each kind of wave, a cell and a width, whether several are launched together.
+        together: of each kind of wave, a cell and a width, how many are launched together at most.
     """
 
     layout: Layout
@@ -55,7 +55,7 @@ class HostPlan:
     waves: np.ndarray[Any, np.dtype[np.int32]]
     tables: Tables
     num_calls: int
-    merged: tuple[bool, ...]
+    together: tuple[int, ...]
 
     @property
     def max_outputs(self) -> int:
@@ -81,7 +81,7 @@ def host_plan(
     program: Program,
     core: Any,
     layout: Layout,
-    merged: Sequence[bool],
+    together: Sequence[int],
     domains: int = 1,
     copies: Sequence[Copy] = (),
 ) -> HostPlan:
@@ -97,7 +97,7 @@ def host_plan(
         waves=np.asarray(core.waves),
         tables=tables,
         num_calls=core.num_calls,
-        merged=tuple(merged),
+        together=tuple(together),
     )
 
 

@@ -1,12 +1,14 @@
-"""Waves that a domain runs one after the other, launched together where a launch costs much.
+"""Waves that a domain runs one after the other, launched together.
 
-A wave of a small cell takes less time than its launch. So waves of one kind that come one after the
-other in a domain are one task: a loop over their constants, compiled once for the kind.
+A wave of a small cell takes less time than its launch, and XLA's threads lose time between the
+launches of large ones. So waves of one kind that come one after the other in a domain are one task:
+a loop over their constants, compiled once for the kind.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -19,17 +21,17 @@ from jaxrec.split._cost import calls_host
 from jaxrec.split._program import Program
 
 _MOST_WAVES = 16
-"""Waves of one launch: enough for it to cost little, few enough to steal and to interrupt."""
+"""Waves of one launch, at most."""
 
-_LONG_SECONDS = 250e-6
-"""A wave from which on a launch costs little beside it."""
+_RUN_SECONDS = 0.1
+"""The longest time for which what is launched can neither be stolen nor interrupted."""
 
 Launch = tuple[Any, KernelFunction, list[int], list[int]]
 """The key, the function, the slots read and the slots updated of a task, for `TaskList.add`."""
 
 
-def merged_kinds(program: Program, costs: Sequence[float]) -> tuple[bool, ...]:
-    """Which kinds of waves are launched together, from what a wave of each kind costs.
+def waves_together(program: Program, costs: Sequence[float]) -> tuple[int, ...]:
+    """How many waves of each kind are launched together at most, from what one costs.
 
     Cells that call Python are launched one by one, so that what is raised there is known by its
     wave.
@@ -37,9 +39,13 @@ def merged_kinds(program: Program, costs: Sequence[float]) -> tuple[bool, ...]:
     if "calls host" not in program.cache:
         program.cache["calls host"] = [calls_host(spec.cell) for spec in program.cells]
     alone, widths = program.cache["calls host"], len(costs) // max(len(program.cells), 1)
-    return tuple(
-        cost < _LONG_SECONDS and not alone[kind // widths] for kind, cost in enumerate(costs)
-    )
+    return tuple(1 if alone[kind // widths] else _fitting(cost) for kind, cost in enumerate(costs))
+
+
+def _fitting(cost: float) -> int:
+    """How many waves fit into a launch: a power of two, so that few kernels are compiled."""
+    most = min(_RUN_SECONDS / max(cost, 1e-9), _MOST_WAVES)
+    return 2 ** max(int(math.log2(most)), 0) if most >= 1 else 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,18 +56,17 @@ class Run:
         numbers: of the waves in the schedule.
         cell: the number of their cell, or copy, over all domains.
         width: rows of each.
-        merged: whether they are launched together.
+        most: of them that are launched together.
     """
 
     numbers: list[int]
     cell: int
     width: int
-    merged: bool = False
+    most: int = 1
 
     def takes(self, cell: int, width: int) -> bool:
         """Whether one more wave fits."""
-        is_full = len(self.numbers) == (_MOST_WAVES if self.merged else 1)
-        return (self.cell, self.width) == (cell, width) and not is_full
+        return (self.cell, self.width) == (cell, width) and len(self.numbers) < self.most
 
 
 def runs(call: HostCall, *, backward: bool = False, idle: Collection[int] = ()) -> Iterator[Run]:
@@ -73,8 +78,10 @@ def runs(call: HostCall, *, backward: bool = False, idle: Collection[int] = ()) 
         idle: the cells, less their domains, whose waves are left out.
     """
     plan, cells, widths = call.plan, len(call.program.cells), call.layout.widths
-    # Who looks at single waves gets them one by one.
-    merges = call.trace is None and not any(call.checks)
+    # Who looks at single waves gets them one by one. A GPU waits for the host in every turn of a
+    # loop.
+    on_cpu = all(device.platform == "cpu" for device in call.options.devices)
+    merges = on_cpu and call.trace is None and not any(call.checks)
     kinds = plan.waves[:, 0].tolist()
     open_runs: dict[int, Run] = {}
     for number in reversed(range(len(kinds))) if backward else range(len(kinds)):
@@ -91,8 +98,8 @@ def runs(call: HostCall, *, backward: bool = False, idle: Collection[int] = ()) 
                 continue
             if run is not None:
                 yield run
-            merged = merges and plan.merged[index * len(widths) + at]
-            open_runs[domain] = Run([number], cell, widths[at], merged)
+            most = plan.together[index * len(widths) + at] if merges else 1
+            open_runs[domain] = Run([number], cell, widths[at], most)
     yield from open_runs.values()
 
 
@@ -108,20 +115,20 @@ def add_run(call: HostCall, run: Run, label: Label, launch: Launch, constants: A
     """
     key, fun, reads, updates = launch
     constant = constants[0]
-    if run.merged:
-        key, fun = ("merged", key), _repeated(fun, len(reads))
-        constant = np.zeros(1 + _MOST_WAVES * constants.shape[1], np.int32)
+    if run.most > 1:
+        key, fun = ("together", key), _repeated(fun, run.most, len(reads))
+        constant = np.zeros(1 + run.most * constants.shape[1], np.int32)
         constant[0] = len(constants)
         constant[1 : 1 + constants.size] = constants.reshape(-1)
     device, cost = call.device(label.domain), float(len(run.numbers))
     call.tasks.add(label, key, fun, constant, reads, updates, device=device, cost=cost)
 
 
-def _repeated(fun: KernelFunction, reads: int) -> KernelFunction:
-    """A kernel for some constants one after the other; their number is in front."""
+def _repeated(fun: KernelFunction, most: int, reads: int) -> KernelFunction:
+    """A kernel for up to `most` constants one after the other; their number is in front."""
 
     def run(constants: Any, *slots: Any) -> list[Any]:
-        rows = constants[1:].reshape(_MOST_WAVES, -1)
+        rows = constants[1:].reshape(most, -1)
 
         def one(k: Any, updated: Sequence[Any]) -> Sequence[Any]:
             return fun(rows[k], *slots[:reads], *updated)[1:]

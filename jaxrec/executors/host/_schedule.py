@@ -29,7 +29,7 @@ from jaxrec.executors.host._costs import (
 )
 from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
-from jaxrec.executors.host._runs import merged_kinds
+from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.schedule._layout import choose_widths, make_layout
 
@@ -55,8 +55,8 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
     if not readers:
         core.reuse_rows(sized.widths)
     layout = host_layout(params.program, sized, core, domains, copies)
-    merged = merged_kinds(params.program, costs.alone)
-    return host_plan(params.program, core, layout, merged, domains, copies)
+    together = waves_together(params.program, costs.alone)
+    return host_plan(params.program, core, layout, together, domains, copies)
 
 
 def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> Any:
@@ -108,16 +108,18 @@ def _divide(
 ) -> _Taken | None:
     """Divides a schedule in the way that is fastest; None: not at all."""
     most = _shards(options, core)
-    tried = [n for n in _SHARDS if n < most] if options.policy == "adaptive" else []
-    whole = _core.divide(core, 1, device, widths, costs.alone, COPY_SECONDS)
-    best, seconds = whole, whole.estimate(core, costs.alone, COPY_SECONDS, 1)
-    for shards in [*tried, most]:
-        if shards > 1:
-            made = _core.divide(core, shards, device, widths, costs.together, COPY_SECONDS)
-            found = made.estimate(core, costs.together, COPY_SECONDS, options.workers)
-            if found < seconds or options.policy != "adaptive":
-                best, seconds = made, found
-    if best.domains == 1:
+    tried = [most]
+    best, seconds = None, math.inf
+    if options.policy == "adaptive":
+        tried = [*([1] if any(device) else []), *(n for n in _SHARDS if n < most), most]
+        seconds = math.inf if any(device) else _core.estimate(core, costs.alone)
+    for shards in tried:
+        of, workers = (costs.alone, 1) if shards == 1 else (costs.together, options.workers)
+        made = _core.divide(core, shards, device, widths, of, COPY_SECONDS)
+        found = made.estimate(core, of, COPY_SECONDS, workers)
+        if found < seconds:
+            best, seconds = made, found
+    if best is None:
         return None
     taken = _Taken(best.domains, best.copies)
     best.replace(core)
@@ -154,7 +156,7 @@ def _more_widths(params: Params, widths: tuple[int, ...], readers: bool) -> tupl
     """
     assert params.host is not None
     single = [] if readers else [1]
-    shares = {2 ** round(math.log2(max(params.lanes / n, 1))) for n in (1, params.host.workers)}
+    shares = {math.ceil(params.lanes / n) for n in (1, params.host.workers)}
     return tuple(sorted({*widths, *single, *(n for n in shares if widths[0] < n < widths[-1])}))
 
 

@@ -23,7 +23,7 @@ from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._costs import guessed_costs
 from jaxrec.executors.host._forward import Forward
 from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, roomy
-from jaxrec.executors.host._runs import merged_kinds
+from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
@@ -281,8 +281,8 @@ class _Run:
             cell_rows=tuple(len(values[mine[0]]) if mine else rows for mine, rows in kept),
         )
         costs = guessed_costs(call.program, layout.widths, call.options.workers)
-        merged = merged_kinds(call.program, costs.alone)
-        call.plan = host_plan(call.program, core, layout, merged)
+        together = waves_together(call.program, costs.alone)
+        call.plan = host_plan(call.program, core, layout, together)
 
 
 def _begin(call: HostCall, reuse: bool) -> Any:
