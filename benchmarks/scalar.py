@@ -7,8 +7,8 @@ primes(10000), the number of primes up to 10,000 by recursive trial division. ja
 to end, from Python numbers to a Python number: `jaxrec_1` and `jaxrec_2` on one and two workers,
 `jit_2` as a compiled call. `cpython` is the same text as plain Python recursion, in a thread with a
 large stack; `c` is gcc at -O2 without inlining, called through ctypes. `ns_per_call` counts the
-calls that the program makes, `ratio_to_cpython` is above 1 where CPython is slower, `ratio_to_c`
-is how many times the seconds of C.
+calls that the program makes, `loops` the runs that are timed together. `ratio_to_cpython` is above
+1 where CPython is slower, `ratio_to_c` is how many times the seconds of C.
 """
 
 import argparse
@@ -27,6 +27,8 @@ import numpy as np
 
 import jaxrec as jr
 from benchmarks._harness import Rows, interleave, seconds, spread
+
+_LOOP_SECONDS = 2e-3
 
 _C_FLAGS = ["-O2", "-fno-inline", "-fno-optimize-sibling-calls", "-shared", "-fPIC"]
 _C_SOURCE = """
@@ -166,16 +168,30 @@ def _measure(
     results = {peer: action() for peer, action in actions.items()}  # compiles, too
     assert len(set(results.values())) == 1, results
     calls = _calls(program, args)
-    timed = {peer: lambda action=action: [seconds(action)] for peer, action in actions.items()}
+    # What is short is timed in a loop, as timeit does.
+    loops = max(1, round(_LOOP_SECONDS / seconds(actions["cpython"])))
+    timed = {
+        peer: lambda action=action: [_seconds_of_one(action, loops)]
+        for peer, action in actions.items()
+    }
     measured = interleave(timed, repeats)
     middle = {peer: float(np.median(values)) for peer, values in measured.items()}
     for peer, values in measured.items():
         row = {"program": program.name, "args": args, "peer": peer, "calls": calls}
+        row["loops"] = loops
         row |= spread(values)
         row["ns_per_call"] = 1e9 * middle[peer] / calls
         row["ratio_to_cpython"] = middle["cpython"] / middle[peer]
         row["ratio_to_c"] = middle[peer] / middle["c"] if c is not None else "no gcc"
         yield row
+
+
+def _seconds_of_one(action: Callable[[], int], loops: int) -> float:
+    def loop() -> None:
+        for _ in range(loops):
+            action()
+
+    return seconds(loop) / loops
 
 
 def _first_call() -> float:

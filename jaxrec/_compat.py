@@ -162,15 +162,17 @@ def setting(name: str) -> Any:
 
 
 def put(
-    values: Sequence[np.ndarray[Any, Any]], avals: Sequence[ShapedArray], device: Any
+    values: Sequence[np.ndarray[Any, Any]],
+    avals: Sequence[ShapedArray],
+    sharding: jax.sharding.SingleDeviceSharding,
 ) -> list[jax.Array]:
-    """NumPy arrays of these types as arrays of JAX, not committed to the device.
+    """NumPy arrays of these types as arrays of JAX on a device, not committed to it.
 
     As `jax.device_put`, which takes longer than a short recursion does.
     """
-    sharding = jax.sharding.SingleDeviceSharding(device)
+    devices = list(sharding.device_set)
     return [
-        _device_put(aval, sharding, [x], [device], False)
+        _device_put(aval, sharding, [x], devices, False)
         for x, aval in zip(values, avals, strict=True)
     ]
 

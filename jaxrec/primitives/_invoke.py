@@ -120,9 +120,14 @@ class Traced:
         Those of the native machine are NumPy's; they are put on JAX's default device.
         """
         if leaves and isinstance(leaves[0], np.ndarray):
-            first = [x.reshape(x.shape[1:]) for x in leaves]
-            return self.result(_compat.put(first, self.results, default_device()))
+            sharding = jax.sharding.SingleDeviceSharding(default_device())
+            return self.first_on_host(leaves, sharding)
         return self.result(_first(leaves))
+
+    def first_on_host(self, leaves: Sequence[Any], sharding: Any) -> Any:
+        """As `first_result`, from NumPy arrays that are put where `sharding` says."""
+        first = [x.reshape(x.shape[1:]) for x in leaves]
+        return self.result(_compat.put(first, self.results, sharding))
 
 
 class CacheInfo(NamedTuple):
@@ -244,7 +249,8 @@ class Invocation:
         if not all(isinstance(x, NUMBERS) for x in self._args):
             return None
         params = self._operands(1)[1]
-        return Repeat(traced, params) if is_native(params) else None
+        is_here = params.host is None or len(params.host.devices) == 1
+        return Repeat(traced, params) if is_native(params) and is_here else None
 
     def collect(self) -> tuple[Any, Calls]:
         """Runs the function, mapped over `in_axes`, and reports every call."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxrec import _compat
@@ -21,12 +20,44 @@ def is_native(params: Params) -> bool:
     return on_machine and params.program.native is not None
 
 
-def run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
+class Prepared:
+    """An invocation of the native machine without its arrays."""
+
+    def __init__(self, params: Params) -> None:
+        native = params.program.native
+        assert isinstance(native, NativeProgram)
+        self.params, self._native = params, native
+        patterns = tuple(control_pattern(params, value) for value in native.outers)
+        workers = params.workers or (0 if params.host is None else params.host.workers)
+        types = tuple(outcome_types(params))
+        self.call = NativeCall(native, params.lanes, patterns, params.declared, workers, types)
+        self.may_be_bad = any(np.issubdtype(t.dtype, np.inexact) for t in types)
+        self._positions = _roots(params, native)
+
+    def roots(self, operands: Sequence[Any]) -> list[Any]:
+        """The arguments of the roots, with the lanes in front."""
+        return [operands[k] if isinstance(k, int) else k for k in self._positions]
+
+    def outers(self, operands: Sequence[Any]) -> list[Any]:
+        """The arrays that all calls read."""
+        outers = operands[: self.params.num_outers]
+        return [control_array(self.params, value, outers) for value in self._native.outers]
+
+
+def prepared(params: Params) -> Prepared:
+    """An invocation without its arrays, kept with its program."""
+    cache, key = params.program.cache, (Prepared, params)
+    if key not in cache:
+        cache[key] = Prepared(params)
+    return cache[key]
+
+
+def run_native(at: Prepared, operands: Sequence[Any]) -> list[Any]:
     """Stages an invocation into the program that is being traced."""
-    return run_in_program(*_call(params, operands))
+    return run_in_program(at.call, at.roots(operands), at.outers(operands))
 
 
-def run_native_now(params: Params, operands: Sequence[Any]) -> list[Any]:
+def run_native_now(at: Prepared, operands: Sequence[Any]) -> list[Any]:
     """Runs an invocation whose operands are known; nothing is compiled.
 
     Returns:
@@ -36,11 +67,10 @@ def run_native_now(params: Params, operands: Sequence[Any]) -> list[Any]:
         JaxRecError: as the machine reports it, in its own class.
         FloatingPointError: a result is what `jax_debug_nans` or `jax_debug_infs` looks for.
     """
-    made = run_on_host(*_call(params, operands))
-    _check_results(params, made)
-    if params.host is None or len(params.host.devices) == 1:
-        return made
-    return jax.device_put(made, params.host.devices[0])
+    made = run_on_host(at.call, at.roots(operands), at.outers(operands))
+    if at.may_be_bad:
+        _check_results(at.params, made)
+    return made
 
 
 def _check_results(params: Params, made: Sequence[Any]) -> None:
@@ -54,25 +84,6 @@ def _check_results(params: Params, made: Sequence[Any]) -> None:
                 f"invalid value ({name}) in the result of {params.program.name}. "
                 'jr.executor("reference") tells which operation makes it.'
             )
-
-
-def _call(params: Params, operands: Sequence[Any]) -> tuple[NativeCall, list[Any], list[Any]]:
-    program, native = params.program, params.program.native
-    assert isinstance(native, NativeProgram)
-    key = NativeCall, params
-    if key not in program.cache:
-        program.cache[key] = _without_arrays(params, native), _roots(params, native)
-    call, positions = program.cache[key]
-    roots = [operands[k] if isinstance(k, int) else k for k in positions]
-    outers = operands[: params.num_outers]
-    return call, roots, [control_array(params, value, outers) for value in native.outers]
-
-
-def _without_arrays(params: Params, native: NativeProgram) -> NativeCall:
-    patterns = tuple(control_pattern(params, value) for value in native.outers)
-    workers = params.workers or (0 if params.host is None else params.host.workers)
-    types = tuple(outcome_types(params))
-    return NativeCall(native, params.lanes, patterns, params.declared, workers, types)
 
 
 def _roots(params: Params, native: NativeProgram) -> list[Any]:

@@ -14,7 +14,7 @@ from jaxrec.executors.host._run import run_host
 from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
-from jaxrec.primitives._native import is_native, run_native, run_native_now
+from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
@@ -60,18 +60,21 @@ def rec_now(*operands: Any, params: Params) -> list[Any]:
 
 def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
     try:
-        return run_native_now(params, operands)
+        made = run_native_now(prepared(params), operands)
     except FloatingPointError:
         if params.executor == "host":
             run_host(params, operands)  # tells which call made it
         raise
+    if params.host is None or len(params.host.devices) == 1:
+        return made
+    return jax.device_put(made, params.host.devices[0])
 
 
 def run_rec(*operands: Any, params: Params) -> list[Any]:
     """The invocation as a part of a compiled program."""
     check_compilable(params)
     if is_native(params):
-        return run_native(params, operands)
+        return run_native(prepared(params), operands)
     params = decide_capacity(params, operands)
     if params.executor == "reference":
         return _run_replay(params, operands)

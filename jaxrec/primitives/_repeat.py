@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
+from jaxrec.executors.host._options import default_device
+from jaxrec.primitives._native import Prepared, run_native_now
 from jaxrec.primitives._params import Params
-from jaxrec.primitives._rec import rec_now
 
 if TYPE_CHECKING:
     from jaxrec.primitives._invoke import Traced
@@ -27,9 +29,10 @@ class Repeat:
     """
 
     def __init__(self, traced: Traced, params: Params) -> None:
-        self._traced, self._params = traced, params
+        self._traced, self._prepared = traced, Prepared(params)
         self._outers = [(k, traced.dtypes[k]) for k in traced.outers]
         self._roots = [(k, traced.dtypes[k]) for k in traced.roots]
+        self._sharding = jax.sharding.SingleDeviceSharding(default_device())
 
     def __call__(self, numbers: Sequence[Any]) -> Any:
         """Calls the function; every number is of the type of the one it stands for.
@@ -37,8 +40,9 @@ class Repeat:
         Raises:
             OverflowError: a number does not fit the element type of its argument.
             JaxRecError: as the machine reports it, in its own class.
+            FloatingPointError: as `run_native_now`.
         """
         outers = [np.array(numbers[k], dtype) for k, dtype in self._outers]
         roots = [np.array((numbers[k],), dtype) for k, dtype in self._roots]
-        operands = (*outers, *self._traced.captured, *roots)
-        return self._traced.first_result(rec_now(*operands, params=self._params))
+        made = run_native_now(self._prepared, [*outers, *self._traced.captured, *roots])
+        return self._traced.first_on_host(made, self._sharding)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -74,8 +73,10 @@ class RecFn:
         types = (*map(type, args), _compat.context()) if is_plain else None
         repeat = self._repeats.get(types)
         if repeat is not None and _compat.evaluates_now():
-            with contextlib.suppress(OverflowError):  # which says less than what is below
+            try:
                 return repeat(args)
+            except (OverflowError, FloatingPointError):
+                pass  # what is below says more
         definition, dynamic = self._bind(args, kwargs)
         running = _context.current()
         if running is not None:
