@@ -200,6 +200,18 @@ class TestLimits:
         path = "climb -> climb[0] -> climb[0] -> ... (27 more) ... -> climb[0]"
         assert f"Call path: {path} with arguments (n=33). If it ends" in str(e.value)
 
+    def test_by_default_of_the_reference_executor(self):
+        @jr.rec_fn
+        def damped(x):
+            return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: damped(0.5 * x))
+
+        with jr.executor("reference"):
+            with pytest.raises(jr.RecursionLimitError, match="^damped nested more than 8192 calls"):
+                damped(jnp.ones(2))
+            assert int(countdown.with_options(max_calls=5000)(4999)) == 0
+            with pytest.raises(jr.CapacityError, match="made 9001 calls in one invocation"):
+                countdown.with_options(max_calls=5000)(9000)
+
     def test_paths_that_are_short_are_whole(self):
         steps = ["f", *(f"f[{k}]" for k in range(5))]
         assert format_path(steps[:5]) == "f -> f[0] -> f[1] -> f[2] -> f[3]"

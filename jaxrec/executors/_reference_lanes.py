@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrec._errors import CapacityError
 from jaxrec.executors._reference import Interpreter, Made
-from jaxrec.schedule._limits import limits_for
+from jaxrec.schedule._limits import REFERENCE_DEPTH, limits_for
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
     """Runs every root of an invocation; the operands that control reads must be known."""
+    from jaxrec.primitives._capacity import derived_bound
+
     program = params.program
-    limits = limits_for(params.max_calls, params.declared)
+    bounds = params.max_calls, params.declared, derived_bound(params)
+    limits = limits_for(*bounds, depth=REFERENCE_DEPTH)
     results, calls = [], []
     for lane in range(params.lanes):
         outers, args = _lane_operands(params, operands, lane)

@@ -30,7 +30,11 @@ STEPPED_CALLS = 1 << 21
 """The most calls by default of a recursion that runs cells to find out whether it goes on."""
 
 
-def limits_for(*bounds: int | None, stepped: bool = False) -> Limits:
+REFERENCE_DEPTH = 1 << 13
+"""The most nested calls by default of executor "reference", which takes its time for each."""
+
+
+def limits_for(*bounds: int | None, stepped: bool = False, depth: int = Limits.depth) -> Limits:
     """The limits of an invocation: the defaults, or twice the largest bound known if that is more.
 
     A bound that is too small is then told by the number of calls needed, not taken for a recursion
@@ -39,8 +43,8 @@ def limits_for(*bounds: int | None, stepped: bool = False) -> Limits:
     known = max([bound for bound in bounds if bound is not None], default=0)
     calls = STEPPED_CALLS if stepped else Limits.calls
     if known <= STEPPED_CALLS and stepped:  # room that an eager call has tried, declared by nobody
-        return Limits(calls, max(Limits.depth, known))
-    return Limits(max(calls, 2 * known), max(Limits.depth, 2 * known))
+        return Limits(calls, max(depth, known))
+    return Limits(max(calls, 2 * known), max(depth, 2 * known))
 
 
 def format_path(steps: Sequence[str]) -> str:
