@@ -18,6 +18,14 @@ def signature(*values):
     return Signature(tree, tuple(map(traced_aval, leaves)))
 
 
+def aligned(value, dtype):
+    """A number as an array whose memory JAX could take over."""
+    buffer = np.zeros(128, dtype)
+    start = -buffer.ctypes.data % 64 // buffer.itemsize
+    buffer[start] = value
+    return buffer[start : start + 1].reshape(())
+
+
 class TestSignatures:
     def test_show(self):
         assert show(traced_aval(jnp.ones((2, 3), jnp.int16))) == "int16[2,3]"
@@ -223,7 +231,7 @@ class TestFunctions:
         def power(x, factor, n):
             return jr.cond(n == 0, lambda: x, lambda: factor * power(x, factor, n - 1))
 
-        factor, n = np.array(3.0, np.float32), np.array(2, np.int32)
+        factor, n = aligned(3.0, np.float32), aligned(2, np.int32)
         value, pull = jax.vjp(lambda x: power(x, factor, n), jnp.ones(8))
         factor[...], n[...] = 5.0, 7
         assert float(value[0]) == float(pull(jnp.ones(8))[0][0]) == 9.0

@@ -341,7 +341,8 @@ def _as_array(x: Any, dtype: Any) -> Any:
         return np.array(x, dtype)
     if isinstance(x, jax.Array) and x.dtype == dtype and not getattr(x, "weak_type", False):
         return x  # keys have no mark of weak types
-    return jnp.asarray(x, dtype)
+    # A copy: JAX may take over NumPy's memory, which its owner may write to afterwards.
+    return jnp.asarray(x.copy() if isinstance(x, np.ndarray) else x, dtype)
 
 
 def _with_lanes(x: Any, axis: int | None, lanes: int) -> Any:
