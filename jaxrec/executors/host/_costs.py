@@ -49,10 +49,12 @@ class Costs(NamedTuple):
     Attributes:
         alone: when nothing else runs.
         together: when every worker runs one.
+        worth: the time that a division takes, at most, of that without it, to be worth it.
     """
 
     alone: list[float]
     together: list[float]
+    worth: float
 
 
 def pays(params: Params, fired: Sequence[int], widths: Sequence[int]) -> bool:
@@ -80,7 +82,7 @@ def measured_costs(
                 with contextlib.suppress(jax.errors.JaxRuntimeError):
                     found = _measured(params, operands, spec, width)
                     alone[k * len(widths) + j], together[k * len(widths) + j] = found
-    return Costs(alone, together)
+    return Costs(alone, together, worth=0.85)
 
 
 def guessed_costs(program: Program, widths: Sequence[int], workers: int) -> Costs:
@@ -100,7 +102,7 @@ def _guessed(program: Program, widths: Sequence[int], workers: int) -> Costs:
             split = width * flops > _SPLIT_FLOPS
             alone.append(_LAUNCH_SECONDS + (seconds / workers if split else seconds))
             together.append(_LAUNCH_SECONDS + seconds)
-    return Costs(alone, together)
+    return Costs(alone, together, worth=0.6)
 
 
 def _measured(

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
     from jaxrec.schedule._layout import Layout
 
-_WORTH = 0.85
-"""The time that a division takes, at most, of that without: estimates are not exact."""
-
 _SHARDS = (2, 4, 8, 16, 32)
 """Numbers of shards on a device that are tried, below that of workers."""
 
@@ -115,7 +112,7 @@ def _divide(
     best, seconds = None, math.inf
     if options.policy == "adaptive":
         tried = [*([1] if any(device) else []), *(n for n in _SHARDS if n < most), most]
-        seconds = math.inf if any(device) else _WORTH * _core.estimate(core, costs.alone)
+        seconds = math.inf if any(device) else costs.worth * _core.estimate(core, costs.alone)
     for shards in tried:
         of, workers = (costs.alone, 1) if shards == 1 else (costs.together, options.workers)
         made = _core.divide(core, shards, device, widths, of, COPY_SECONDS)
