@@ -185,7 +185,7 @@ def check_second_derivatives(name: str) -> None:
     assert_close(got, second(loss_of(name, PYTHON))(point()), 1e-9)
 
 
-LARGEST = {"backward_rule", "backward_rule_of_itself"}
+LARGEST = {"backward_rule", "backward_rule_of_itself", "forward_rule"}
 """Programs that take minutes to compile when they are differentiated again and again."""
 
 
@@ -199,7 +199,10 @@ def test_second_derivatives(name: str) -> None:
     check_second_derivatives(name)
 
 
-@pytest.mark.parametrize("name", [marked("backward_rule_of_itself"), marked("forward_rule")])
+THIRD = ["backward_rule_of_itself", "forward_rule", "forward_rule_in_cells"]
+
+
+@pytest.mark.parametrize("name", [marked(n) for n in THIRD])
 def test_third_derivatives(name: str) -> None:
     got = jax.jit(third(loss_of(name, JAXREC)))(point())
     assert_close(got, third(loss_of(name, PYTHON))(point()), 1e-9)

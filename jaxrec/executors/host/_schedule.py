@@ -111,7 +111,7 @@ def _divide(
     tried = [most]
     best, seconds = None, math.inf
     if options.policy == "adaptive":
-        tried = [*([1] if any(device) else []), *(n for n in _SHARDS if n < most), most]
+        tried = sorted({1 if any(device) else most, *(n for n in _SHARDS if n < most), most})
         seconds = math.inf if any(device) else costs.worth * _core.estimate(core, costs.alone)
     for shards in tried:
         of, workers = (costs.alone, 1) if shards == 1 else (costs.together, options.workers)
