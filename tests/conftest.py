@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -14,6 +15,32 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # A shell that starts the tests in the background has them ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+MAPS = Path("/proc/self/maps")
+
+
+@pytest.fixture(autouse=True)
+def room_for_programs():
+    """Forgets compiled programs in time: each has several memory maps, and Linux allows 65,530 in a
+    process. The compiler crashes when there are no more.
+    """
+    yield
+    if MAPS.exists() and MAPS.read_bytes().count(b"\n") > 40_000:
+        forget_programs()
+
+
+def forget_programs() -> None:
+    """Frees what is compiled, of JAX's functions and of all recursive ones."""
+    import jax
+
+    from jaxrec.trace._rec_fn import RecFn
+
+    for function in gc.get_objects():
+        if isinstance(function, RecFn):
+            function.clear_cache()
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -235,6 +237,23 @@ class TestFunctions:
         value, pull = jax.vjp(lambda x: power(x, factor, n), jnp.ones(8))
         factor[...], n[...] = 5.0, 7
         assert float(value[0]) == float(pull(jnp.ones(8))[0][0]) == 9.0
+
+    def test_what_is_forgotten_is_freed(self):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: 2 * power(x, n - 1))
+
+        assert float(power(jnp.float32(1), 3)) == float(power(1.0, 3)) == 8.0
+        with jr.executor("host"):
+            power(jnp.ones(3), 3)
+        programs = [weakref.ref(x.program) for x in power._cache.values()]
+        assert len(programs) > 1
+        power.clear_cache()
+        jax.clear_caches()
+        gc.collect()
+        assert not any(program() for program in programs)
+        assert power.cache_info().traces == 0
+        assert float(power(1.0, 3)) == 8.0
 
     def test_static_value_may_change_within_a_recursion(self):
         @jr.rec_fn(static_argnums=1, max_calls=9)

@@ -158,6 +158,26 @@ class RecFn:
 
         return cache_info(self._cache)
 
+    def clear_cache(self) -> None:
+        """Forgets what was traced and compiled; the next call traces again.
+
+        It frees the memory of programs that are not called any more, as the method of this name of
+        a function that `jax.jit` made.
+
+        Example:
+            >>> import jaxrec as jr
+            >>> @jr.rec_fn
+            ... def double(n):
+            ...     return jr.cond(n == 0, lambda: 1, lambda: 2 * double(n - 1))
+            >>> int(double(3)), double.cache_info().traces
+            (8, 1)
+            >>> double.clear_cache()
+            >>> double.cache_info().traces
+            0
+        """
+        for cache in (self._cache, self._definitions, self._repeats):
+            cache.clear()
+
     def collect(self, args: Sequence[Any], in_axes: Any) -> Any:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""
         running = _context.current()
