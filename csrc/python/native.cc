@@ -23,28 +23,25 @@ class NativeFunction {
   NativeFunction(Ints program, std::string names, Ints outer_lanes, int64_t lanes,
                  int64_t max_calls, int64_t depth_limit, int64_t call_limit, int64_t workers)
       : names_(std::move(names)),
-        outer_lanes_(outer_lanes.data(), outer_lanes.data() + outer_lanes.size()),
-        lanes_(lanes),
-        max_calls_(max_calls),
-        depth_limit_(depth_limit),
-        call_limit_(call_limit),
-        workers_(workers) {
+        outer_lanes_(outer_lanes.data(), outer_lanes.data() + outer_lanes.size()) {
     raise_if_failed(native::decode({program.data(), program.size()}, program_));
+    settings_.names = names_;
+    settings_.outer_lanes = outer_lanes_;
+    settings_.lanes = lanes;
+    settings_.max_calls = max_calls;
+    settings_.depth_limit = depth_limit;
+    settings_.call_limit = call_limit;
+    settings_.workers = workers;
   }
+  NativeFunction(const NativeFunction&) = delete;  // the settings refer to other members
+  NativeFunction& operator=(const NativeFunction&) = delete;
 
   void run(const std::vector<NumpyIn>& roots, const std::vector<NumpyIn>& outers,
            const std::vector<NumpyOut>& results) const {
-    native::Request request;
+    native::Request request = settings_;
     request.roots = views(roots);
     request.outers = views(outers);
     request.results = views(results);
-    request.outer_lanes = outer_lanes_;
-    request.names = names_;
-    request.lanes = lanes_;
-    request.max_calls = max_calls_;
-    request.depth_limit = depth_limit_;
-    request.call_limit = call_limit_;
-    request.workers = workers_;
     request.give_up = [] {
       const nb::gil_scoped_acquire acquire;
       return PyErr_CheckSignals() != 0;
@@ -62,7 +59,7 @@ class NativeFunction {
   native::Program program_;
   const std::string names_;
   const std::vector<int64_t> outer_lanes_;
-  const int64_t lanes_, max_calls_, depth_limit_, call_limit_, workers_;
+  native::Request settings_;  // less the arrays
 };
 
 nb::dict native_forms() {

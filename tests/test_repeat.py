@@ -1,0 +1,101 @@
+"""A second call with numbers of the same types takes a shorter way to the same result."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrec as jr
+
+
+@jr.rec_fn
+def fib(n):
+    return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+
+def test_numbers():
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: 0 * x + 1, lambda: x * power(x, n - 1))
+
+    for x, n in [(2, 3), (3, 2), (2.0, 3), (0.5, 4), (np.float32(3.0), 2), (True, 2)]:
+        for _ in range(3):
+            got = power(x, n)
+            assert float(got) == float(x) ** n
+            want = np.float32 if isinstance(x, float | np.floating) else np.int32
+            assert got.dtype == want and got.shape == () and not got.committed
+
+
+def test_values_that_it_closes_over():
+    steps = jnp.array([1, 2, 3])
+
+    @jr.rec_fn
+    def total(n):
+        return jr.cond(n < 0, lambda: 0, lambda: steps[n] + total(n - 1))
+
+    assert [int(total(n)) for n in (2, 1, 2, 0)] == [6, 3, 6, 1]
+
+
+def test_defaults_and_keywords():
+    @jr.rec_fn
+    def count(n, step=1):
+        return jr.cond(n <= 0, lambda: 0, lambda: 1 + count(n - step, step))
+
+    calls = [count(6), count(6, 2), count(6), count(6, step=3), count(n=6), count(6, 2)]
+    assert list(map(int, calls)) == [6, 3, 6, 2, 6, 3]
+
+
+def test_static_arguments_and_methods():
+    @jr.rec_fn(static_argnums=1)
+    def count(n, step):
+        return jr.cond(n <= 0, lambda: 0, lambda: 1 + count(n - step, step))
+
+    class Counter:
+        def __init__(self, step):
+            self.step = step
+
+        @jr.rec_fn
+        def count(self, n):
+            return jr.cond(n <= 0, lambda: 0, lambda: 1 + self.count(n - self.step))
+
+    assert [int(count(6, k)) for k in (1, 2, 1, 2)] == [6, 3, 6, 3]
+    one, two = Counter(1), Counter(2)
+    assert [int(c.count(6)) for c in (one, two, one, two)] == [6, 3, 6, 3]
+
+
+def test_settings_of_jax():
+    fun = fib.with_options()
+    for _ in range(2):
+        assert fun(7).dtype == np.int32
+        with jax.enable_x64(True):
+            assert fun(7).dtype == np.int64
+        with jr.executor("reference"):
+            assert int(fun(7)) == 13
+    nan = jr.rec_fn(lambda x, n: jr.cond(n == 0, lambda: x * 0.0, lambda: x))
+    assert all(np.isnan(nan(math.inf, 0)) for _ in range(2))
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="nan"):
+        nan(math.inf, 0)
+
+
+def test_transformations_after_it():
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: 0 * x + 1, lambda: x * power(x, n - 1))
+
+    assert [float(power(2.0, 3)) for _ in range(2)] == [8.0, 8.0]
+    assert float(jax.grad(power)(2.0, 3)) == 12.0
+    assert float(jax.jit(lambda: power(2.0, 3))()) == 8.0
+    assert jax.vmap(lambda _: power(2.0, 3))(jnp.zeros(2)).tolist() == [8.0, 8.0]
+
+
+def test_errors_are_those_of_the_first_call():
+    fun = fib.with_options(max_calls=100)
+    assert int(fun(3)) == 2
+    with pytest.raises(jr.CapacityError, match="max_calls is 100"):
+        fun(20)
+    with pytest.raises(OverflowError):
+        fun(2**40)
