@@ -19,6 +19,7 @@ from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
+from jaxrec.executors.host import _tasks
 from jaxrec.executors.host._tasks import TaskList
 
 RNN = tree_rnn(JAXREC)
@@ -277,10 +278,21 @@ class TestLength:
         # Two values a call would be 38,400 bytes.
         assert profile.value_bytes < 6_000
 
-    def test_lists_of_tasks_are_run_in_parts(self):
+    @pytest.mark.parametrize(("limit", "least"), [("_MOST_TASKS", 20), ("_MOST_WORDS", 2000)])
+    def test_lists_of_tasks_are_run_in_parts(self, limit, least, monkeypatch):
+        lengths = []
+        run = TaskList.run
+
+        def counted(self, *args):
+            lengths.append(len(self.labels))
+            return run(self, *args)
+
+        monkeypatch.setattr(TaskList, "run", counted)
+        monkeypatch.setattr(_tasks, limit, least)
         with jr.executor("host"):
             value, gradient = jax.value_and_grad(damped)(jnp.float32(2), 2500)
         assert_close((value, gradient), (2 * 0.999**2500, 0.999**2500), 1e-3)
+        assert len(lengths) > 4 and max(lengths) < 100
 
 
 @jr.rec_fn

@@ -16,7 +16,8 @@ from jaxrec import _compat, _core
 AHEAD = 8
 """Launches of a worker that may be under way: enough to keep XLA busy, few enough to steal from."""
 
-_MOST_TASKS = 1 << 12
+_MOST_TASKS, _MOST_WORDS = 1 << 12, 1 << 22
+"""What a list holds before it is run: tasks, and words of their constants."""
 
 KernelFunction = Callable[..., Sequence[Any]]
 """`(constant, *slots) -> [token, *slots written]`, traced."""
@@ -65,6 +66,7 @@ class TaskList:
         self.checks = _checks()
         self._types: list[Any] = []
         self._tasks: list[tuple[Any, ...]] = []
+        self._words = 0
         self.labels: list[Label] = []
         self.values: list[Any] = []
 
@@ -107,6 +109,7 @@ class TaskList:
         kernel = self._kernel(key, fun, constant, slots, len(reads), device)
         new = [self._slot(t) for t in kernel.written[len(updates) :]]
         self._tasks.append((kernel.run, constant, slots, [*updates, *new], cost))
+        self._words += 0 if constant is None else constant.size
         self.labels.append(label)
         return new
 
@@ -166,14 +169,14 @@ class TaskList:
     @property
     def is_long(self) -> bool:
         """Whether the tasks should run before more are added: a list takes memory."""
-        return len(self._tasks) >= _MOST_TASKS
+        return len(self._tasks) >= _MOST_TASKS or self._words >= _MOST_WORDS
 
     def run(self, workers: int, ahead: int, check: Any) -> Any:
         """Runs all tasks; the core's report, which has the error if there was one.
 
         The list is empty afterwards.
         """
-        tasks, self._tasks, self.labels = self._tasks, [], []
+        tasks, self._tasks, self.labels, self._words = self._tasks, [], [], 0
         return _core.run_tasks(tasks, self.values, workers, ahead, check, self._scope)
 
     @property
