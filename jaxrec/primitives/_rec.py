@@ -36,7 +36,7 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     """Invokes a recursive function; see the head of this file."""
     if all(map(_compat.is_concrete, operands)):
         if _compat.evaluates_now():
-            return rec_now(*operands, params=params)
+            return _rec_impl(*operands, params=params)
     else:
         vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
         operands = [_compat.vary_over(x, vma) for x in operands]
@@ -44,8 +44,7 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
 
 
 @rec_p.def_impl
-def rec_now(*operands: Any, params: Params) -> list[Any]:
-    """Invokes a recursive function on operands that are known, outside of all transformations."""
+def _rec_impl(*operands: Any, params: Params) -> list[Any]:
     if params.executor == "reference":
         return run_reference(params, operands)
     if is_native(params):

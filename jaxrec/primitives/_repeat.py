@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxrec.executors.host._options import default_device
-from jaxrec.primitives._native import Prepared, run_native_now
+from jaxrec.primitives._native import prepared, run_native_now
 from jaxrec.primitives._params import Params
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Repeat:
     """
 
     def __init__(self, traced: Traced, params: Params) -> None:
-        self._traced, self._prepared = traced, Prepared(params)
+        self._traced, self._prepared = traced, prepared(params)
         self._outers = [(k, traced.dtypes[k]) for k in traced.outers]
         self._roots = [(k, traced.dtypes[k]) for k in traced.roots]
         self._sharding = jax.sharding.SingleDeviceSharding(default_device())
