@@ -45,7 +45,7 @@ def waves_together(program: Program, costs: Sequence[float]) -> tuple[int, ...]:
 def _fitting(cost: float) -> int:
     """How many waves fit into a launch: a power of two, so that few kernels are compiled."""
     most = min(_RUN_SECONDS / max(cost, 1e-9), _MOST_WAVES)
-    return 2 ** max(int(math.log2(most)), 0) if most >= 1 else 1
+    return 2 ** int(math.log2(max(most, 1)))
 
 
 @dataclasses.dataclass(frozen=True)
