@@ -78,7 +78,7 @@ class Forward:
         return [len(self._backward.residual_types(spec)) for spec in cells]
 
     def add_waves(self) -> None:
-        """Adds a task for each wave of the schedule, and two for each copy."""
+        """Adds a task for each run of waves of the schedule, and two for each copy."""
         call, cells = self.call, len(self.call.program.cells)
         for run in runs(call):
             if run.cell < cells * call.plan.domains:
