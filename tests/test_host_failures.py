@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 
 import jaxrec as jr
+from jaxrec.executors.host import _costs
 
 workers = pytest.mark.parametrize("workers", [1, 2])
 
@@ -114,6 +117,23 @@ def test_interrupt_in_the_middle_of_a_run(workers):
         finally:
             gc.enable()
         assert float(slow_count(3)) == 3
+
+
+def test_interrupt_while_costs_are_measured():
+    """The threads that measure end before it is raised: none is left for the end of the process."""
+    begun, ended, signals = set(), set(), [signal.SIGINT]
+
+    def work():
+        begun.add(threading.get_ident())
+        time.sleep(0.2)  # until the main thread waits
+        with contextlib.suppress(IndexError):
+            os.kill(os.getpid(), signals.pop())
+        time.sleep(0.2)
+        ended.add(threading.get_ident())
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        _costs._timed(work, 3)
+    assert begun and begun == ended
 
 
 @jr.rec_fn

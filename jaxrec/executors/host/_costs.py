@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -134,13 +135,14 @@ def _runnable(
     inputs = [_blank((_WAVES, width), classes[c]) for c in spec.inputs]
     number = jnp.arange(_WAVES)  # so that there is something to map over
 
-    @jax.jit
     def run(outers: Any, *rows: Any) -> Any:
         return jax.lax.map(lambda row: wave(outers, *row[1:]), rows)
 
     given = (outers, number, exports, inputs)
-    jax.block_until_ready(run(*given))
-    return lambda: run(*given)
+    # Not `jax.jit`, which would compile once more for threads without the settings of this one.
+    compiled = jax.jit(run).lower(*given).compile()
+    jax.block_until_ready(compiled(*given))
+    return lambda: compiled(*given)
 
 
 def _blank(rows: tuple[int, ...], aval: Any) -> Any:
@@ -163,18 +165,19 @@ def _seconds(run: Callable[[], Any], threads: int) -> float:
 
 
 def _timed(work: Callable[[], None], threads: int) -> float:
+    """The time until the last of so many threads is done, which start together."""
     ready = threading.Barrier(threads)
 
-    def other() -> None:
+    def timed() -> float:
         ready.wait()
+        start = time.perf_counter()
         work()
+        return time.perf_counter() - start
 
-    others = [threading.Thread(target=other) for _ in range(threads - 1)]
-    for thread in others:
-        thread.start()
-    ready.wait()
-    start = time.perf_counter()
-    work()
-    for thread in others:
-        thread.join()
-    return time.perf_counter() - start
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            return max(done.result() for done in [pool.submit(timed) for _ in range(threads)])
+        except BaseException:
+            # An interrupt, or no more threads to be had: those that there are wait for the others.
+            ready.abort()
+            raise
