@@ -256,10 +256,10 @@ OUT_OF_MEMORY = """
     with jr.executor("host", workers=2):
         want = run(4, 2)
         pages = int(open("/proc/self/statm").read().split()[0])
-        limit = pages * resource.getpagesize() + (1 << 30)
+        limit = pages * resource.getpagesize() + (1 << 29)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         try:
-            run(16, 2)
+            run(15, 2)
         except jr.JaxRecError as error:
             print(error)
         np.testing.assert_array_equal(run(4, 2), want)

@@ -19,7 +19,7 @@ import jaxrec as jr
 
 quick = settings(max_examples=12, deadline=None, derandomize=True)
 slow = settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 seeds = st.integers(0, 2**32 - 1)

@@ -10,7 +10,7 @@ from zoo import Program, assert_close
 differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
 
 
-@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 16, 8))
+@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 8, 8))
 def test_training_step(name: str):
     """The compiled gradient of a batch: what users run, and the most parts of jaxrec at once."""
     example = differentiable[name]
@@ -24,11 +24,14 @@ def derivatives_of(example: Program) -> list[str]:
 
 
 CROSS = zoo_modes.spread(
-    (name, mode, executor)
-    for name, p in differentiable.items()
-    for mode in derivatives_of(p)
-    for executor in zoo_modes.EXECUTORS
-    if zoo_modes.runs(mode, executor)
+    (
+        (name, mode, executor)
+        for name, p in differentiable.items()
+        for mode in derivatives_of(p)
+        for executor in zoo_modes.EXECUTORS
+        if zoo_modes.runs(mode, executor)
+    ),
+    of=199,
 )
 
 

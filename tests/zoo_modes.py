@@ -186,18 +186,17 @@ def runs(mode: str, executor: str) -> bool:
     return executor not in HOSTS or mode not in COMPILED
 
 
-_SHARE = 83
+def spread(
+    cases: Iterable[tuple[str, ...]], fast: int = 0, slow: int = 1, of: int = 83
+) -> list[Any]:
+    """Divides a cross product: of so many cases `fast` always run, `slow` are slow, the rest are
+    exhaustive.
 
-
-def spread(cases: Iterable[tuple[str, ...]], fast: int = 0, slow: int = 1) -> list[Any]:
-    """Divides a cross product: of 83 cases `fast` always run, `slow` are slow, the rest exhaustive.
-
-    83 has no factor in common with the numbers of modes and executors, so every mode meets many
-    programs on every executor.
+    A prime has no factor in common with the numbers of modes and executors, so every mode meets
+    many programs on every executor.
     """
-    rest = _SHARE - fast - slow
+    rest = of - fast - slow
     marks = [()] * fast + [pytest.mark.slow] * slow + [pytest.mark.exhaustive] * rest
     return [
-        pytest.param(*case, id="-".join(case), marks=marks[k % _SHARE])
-        for k, case in enumerate(cases)
+        pytest.param(*case, id="-".join(case), marks=marks[k % of]) for k, case in enumerate(cases)
     ]

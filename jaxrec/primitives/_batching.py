@@ -7,6 +7,7 @@ the new axis becomes one that is indexed by lane; what the examples share stays 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ class Batch:
     def split_outcome(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """The outcome of the batched invocation with the new axis in front."""
         count = len(self.old.program.result_avals)
-        split = [self._split_lanes(x) for x in outs[:count]]
+        split = _apart(outs[:count], self.size, self.old.lanes)
         if self.old.collect:
             lane, valid = outs[-2], outs[-1]
             groups = _Groups(self, lane, valid.sum())
@@ -120,7 +121,7 @@ class Batch:
     ) -> tuple[list[Any], list[int]]:
         """The differentiable part of an outcome with the new axis in front."""
         count = len(outs) // 2 if reports else len(outs)
-        split = [self._split_lanes(x) for x in outs[:count]]
+        split = _apart(outs[:count], self.size, self.old.lanes)
         if reports:
             groups = _Groups(self, *reports)
             split += [groups.split(x) for x in outs[count:]]
@@ -137,9 +138,6 @@ class Batch:
             groups = _Groups(self, *reports)
             laid += [groups.join(x) for x in fronted[count:]]
         return laid
-
-    def _split_lanes(self, x: Any) -> Any:
-        return x.reshape(self.size, self.old.lanes, *x.shape[1:])
 
 
 class _Groups:
@@ -168,6 +166,12 @@ class _Groups:
         return _masked(self._is_call, x[self._example, self._within])
 
 
+@functools.partial(jax.jit, static_argnames=("size", "lanes"), inline=True)
+def _apart(arrays: Sequence[Any], size: int, lanes: int) -> list[Any]:
+    """Arrays of the lanes of all examples, an axis of examples in front."""
+    return [x.reshape(size, lanes, *x.shape[1:]) for x in arrays]
+
+
 def _masked(mask: Any, x: Any) -> Any:
     return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, jnp.zeros_like(x))
 
@@ -181,7 +185,7 @@ def _axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
 def _at_front(x: Any, dim: Any, size: int) -> Any:
     if dim is _compat.not_mapped:
         return jnp.broadcast_to(x, (size, *jnp.shape(x)))
-    return jnp.moveaxis(x, dim, 0)
+    return x if dim == 0 else jnp.moveaxis(x, dim, 0)
 
 
 def _example(x: Any, dim: Any) -> Any:
