@@ -10,25 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec.executors.host._call import HostCall
-from jaxrec.executors.host._forward import Tapes, counts, listed, put_rows
+from jaxrec.executors.host._forward import Tapes, put_rows
+from jaxrec.executors.host._kernels import BackwardKernels, listed
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._runs import Launch, Run, add_run, runs
-from jaxrec.executors.host._tasks import KernelFunction, Label, bad_rows, token_of, words
+from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import operands
 from jaxrec.lowering._rows import sum_over_readers
-from jaxrec.schedule._layout import Tables
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._backward import (
-    After,
     Backward,
-    Replay,
     Want,
-    cut_types,
-    has_cotangent,
     initial_cotangents,
     root_cotangents,
-    settle_cuts,
     tapes_by_cell,
     total_shape,
 )
@@ -71,8 +65,8 @@ class BackwardRun:
         pairs = list(zip(wrt.positions, wrt.lanes, strict=True))
         self._lanes = {k: p for k, p in pairs if k < params.num_outers}
         self._roots = [k - params.first_data for k, _ in pairs if k >= params.num_outers]
-        classes = call.program.classes
-        self._carrying = [c for c, aval in enumerate(classes) if has_cotangent(aval)]
+        self._kernels = BackwardKernels(call, backward, self._lanes)
+        self._carrying = self._kernels.carrying
         self._given = cotangents
         self._launches: dict[tuple[int, int, int], Launch] = {}
         self._state = [self._begin(domain) for domain in range(call.plan.domains)]
@@ -86,9 +80,8 @@ class BackwardRun:
         return [*self._totals(), *self._root_cotangents()]
 
     def _begin(self, domain: int) -> Cotangents:
-        call, cells = self.call, self.call.program.cells
+        call, cuts = self.call, self._kernels.cuts
         given = self._given if domain == 0 else ()
-        cuts = [cut_types(self._backward, s) if self._backward.has_loop(s) else () for s in cells]
 
         def begin(info: Any, *cts: Any) -> list[Any]:
             outers = dict(enumerate(call.operands[: call.params.num_outers]))
@@ -141,7 +134,7 @@ class BackwardRun:
         # A wave's calls are its last rows.
         shifted = waves[:, 2:] + (counts - width)[:, None]
         starts = shifted[:, :1]
-        blocks = [1 + call.plan.max_outputs + k for k, _ in self._inputs(spec)]
+        blocks = [1 + call.plan.max_outputs + k for k, _ in self._kernels.inputs(spec)]
         parts = call.rows(spec, readers=True).pack(
             call.plan.tables, run.cell, starts + np.arange(width), starts + np.arange(width + 1)
         )
@@ -159,72 +152,20 @@ class BackwardRun:
 
     def _new_launch(self, spec: CellSpec, width: int, domain: int) -> Launch:
         call, state, tapes = self.call, self._state[domain], self._tapes[domain]
-        written = sorted({c for _, c in self._inputs(spec)})
-        read = sorted(set(self._outputs(spec)) - set(written))
+        written = sorted({c for _, c in self._kernels.inputs(spec)})
+        read = sorted(set(self._kernels.outputs(spec)) - set(written))
         return (
             ("backward", spec.cell.index, width, self._key, call.checks),
-            self._kernel(spec, width, read, written),
+            self._kernels.wave(spec, width, read, written),
             [
                 *call.outers(spec, domain),
                 *(tapes.values[c] for c in sorted(set(spec.inputs))),
                 *tapes.residuals[spec.cell.index],
-                *(state.reader_rows[c] for c in self._outputs(spec)),
+                *(state.reader_rows[c] for c in self._kernels.outputs(spec)),
                 *(state.tapes[c] for c in read),
             ],
             [*(state.tapes[c] for c in written), *state.cuts[spec.cell.index]],
         )
-
-    def _inputs(self, spec: CellSpec) -> list[tuple[int, int]]:
-        """The inputs of a cell that have cotangents, with their classes."""
-        return [(k, c) for k, c in enumerate(spec.inputs) if c in self._carrying]
-
-    def _outputs(self, spec: CellSpec) -> list[int]:
-        """The classes of the outputs of a cell that have cotangents, each once."""
-        return sorted(set(spec.outputs) & set(self._carrying))
-
-    def _kernel(
-        self, spec: CellSpec, width: int, read: Sequence[int], written: Sequence[int]
-    ) -> KernelFunction:
-        call, vjp = self.call, self._backward.at(spec, width)
-        slots = self._inputs(spec)
-        head = 2 + len(slots)
-
-        def run(constant: Any, *given: Any) -> list[Any]:
-            tables = call.rows(spec, readers=True).unpack(call.program, constant[head:], width)
-            bound, tapes, residuals, values = self._take(spec, tables, given)
-            cts: dict[int, Any] = {c: next(values) for c in (*read, *written)}
-            cuts = list(values)
-            start = constant[1]
-            saved = [_wave.block(t, start, width) for t in residuals]
-            outers, exports, inputs = operands(bound, spec, tapes, 0, width)
-            full = listed(cts, call.program)
-            replay = Replay(bound, self._backward, tapes, ())
-            d_inputs, made = vjp.loop(
-                [*outers, *exports, *inputs], saved, replay.cotangents(spec, full, 0, width)
-            )
-            # The last block first, as the lowering does: see there.
-            pairs = list(zip(slots, d_inputs, strict=True))
-            for position, ((_, c), block) in reversed(list(enumerate(pairs))):
-                cts[c] = _wave.put(cts[c], block, constant[2 + position])
-            cuts = [_wave.put(t, x, start) for t, x in zip(cuts, made, strict=True)]
-            checks = call.checks
-            bad = bad_rows([*d_inputs, *made], width, checks) if any(checks) else None
-            token = token_of(constant) if bad is None else bad
-            return [token, *(cts[c] for c in written), *cuts]
-
-        return run
-
-    def _take(
-        self, spec: CellSpec, tables: Tables, given: Sequence[Any]
-    ) -> tuple[Any, list[Any], list[Any], Any]:
-        """Takes the arguments of a kernel apart, up to the cotangents."""
-        call, values = self.call, iter(given)
-        outers = {p: next(values) for p in spec.outers}
-        tapes = listed({c: next(values) for c in sorted(set(spec.inputs))}, call.program)
-        residuals = [next(values) for _ in self._tapes[0].residuals[spec.cell.index]]
-        readers = listed({c: next(values) for c in self._outputs(spec)}, call.program)
-        tables = dataclasses.replace(tables, reader_rows=tuple(readers))
-        return call.bound(tables, outers), tapes, residuals, values
 
     def _copy(self, run: Run) -> None:
         """Carries cotangents back to where the values came from."""
@@ -267,40 +208,19 @@ class BackwardRun:
         call.tasks.add(
             Label(f"{spec.cell.name} contraction", domain, -1, fired, size),
             ("after", index, self._key, call.layout),
-            self._after_kernel(spec, size, wanted),
+            self._kernels.after(spec, size, wanted),
             constant,
             [
                 *call.outers(spec, domain),
                 *(tapes.values[c] for c in sorted(set(spec.inputs))),
                 *tapes.residuals[index],
-                *(state.reader_rows[c] for c in self._outputs(spec)),
-                *(state.tapes[c] for c in self._outputs(spec)),
+                *(state.reader_rows[c] for c in self._kernels.outputs(spec)),
+                *(state.tapes[c] for c in self._kernels.outputs(spec)),
                 *state.cuts[index],
             ],
             [state.totals[p] for p in wanted],
             device=call.device(domain),
         )
-
-    def _after_kernel(self, spec: CellSpec, size: int, wanted: Sequence[int]) -> KernelFunction:
-        call, index = self.call, spec.cell.index
-
-        def run(constant: Any, *given: Any) -> list[Any]:
-            rows = call.rows(spec, readers=True, lanes=True)
-            tables = rows.unpack(call.program, constant[1:], size)
-            info = counts(call, index, constant[0]).info
-            tables = dataclasses.replace(tables, info=info)
-            bound, tapes, residuals, values = self._take(spec, tables, given)
-            cts = listed({c: next(values) for c in self._outputs(spec)}, call.program)
-            cuts = [next(values) for _ in self._state[0].cuts[index]]
-            totals = dict(zip(wanted, values, strict=True))
-            kept = [residuals if k == index else [] for k in range(len(call.program.cells))]
-            replay = Replay(bound, self._backward, tapes, kept)
-            settled = settle_cuts(bound, self._backward, spec, cuts)
-            after = After(replay, spec, cts, settled, {p: self._lanes[p] for p in wanted})
-            found = after.run(totals, fresh=False)
-            return [token_of(constant), *(found[p] for p in wanted)]
-
-        return run
 
     def _totals(self) -> list[int]:
         """The cotangents of outer values, summed over the domains."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,20 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec.executors.host._call import HostCall
+from jaxrec.executors.host._kernels import ForwardKernels, counts, listed
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._runs import Launch, Run, add_run, runs
-from jaxrec.executors.host._tasks import (
-    KernelFunction,
-    Label,
-    bad_rows,
-    token_of,
-    words,
-)
+from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import WaveCell, operands, plain_cell, results, with_roots
+from jaxrec.lowering._forward import results, with_roots
 from jaxrec.lowering._rows import gather_rows
-from jaxrec.split._program import CellSpec, Program
-from jaxrec.transpose._backward import Backward, residual_cell, residual_tapes, settle_residuals
+from jaxrec.split._program import CellSpec
+from jaxrec.transpose._backward import Backward, residual_tapes, settle_residuals
 
 
 @dataclasses.dataclass
@@ -46,6 +40,7 @@ class Forward:
     def __init__(self, call: HostCall, backward: Backward | None, wrt: Any = None) -> None:
         self.call, self._backward = call, backward
         self._key = (call.params.patterns, call.params.policy, wrt, backward is not None)
+        self._kernels = ForwardKernels(call, backward)
         self.tapes = [self._begin(domain) for domain in range(call.plan.domains)]
         self._launches: dict[tuple[Any, ...], Launch] = {}
 
@@ -127,48 +122,10 @@ class Forward:
         read = sorted(set(spec.inputs) - set(written))
         return (
             ("wave", spec.cell.index, width, self._key, shown),
-            self._kernel(spec, width, read, written, shown),
+            self._kernels.wave(spec, width, read, written, shown),
             [*call.outers(spec, domain), *(tapes.values[c] for c in read)],
             [*(tapes.values[c] for c in written), *tapes.residuals[spec.cell.index]],
         )
-
-    def _kernel(
-        self,
-        spec: CellSpec,
-        width: int,
-        read: Sequence[int],
-        written: Sequence[int],
-        shown: Sequence[int],
-    ) -> KernelFunction:
-        call = self.call
-        rows = call.rows(spec)
-        head = 2 + len(spec.outputs)
-
-        def run(constant: Any, *slots: Any) -> list[Any]:
-            values = iter(slots)
-            outers = {p: next(values) for p in spec.outers}
-            tapes: dict[int, Any] = {c: next(values) for c in (*read, *written)}
-            residuals = list(values)
-            tables = rows.unpack(call.program, constant[head:], width)
-            bound = call.bound(tables, outers)
-            found = self._cell(bound, spec, width)(
-                *operands(bound, spec, listed(tapes, call.program), 0, width)
-            )
-            for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
-                tapes[c] = _wave.put(tapes[c], made, constant[2 + k])
-            pairs = zip(residuals, found[1], strict=True)
-            residuals = [_wave.put(tape, made, constant[1]) for tape, made in pairs]
-            checks = call.checks
-            token = bad_rows(found[0], width, checks) if any(checks) else token_of(constant)
-            outs = [*(tapes[c] for c in written), *residuals]
-            return [token, *outs, *(found[0][k] for k in shown)]
-
-        return run
-
-    def _cell(self, bound: Any, spec: CellSpec, width: int) -> WaveCell:
-        if self._backward is None:
-            return plain_cell(bound, spec, width)
-        return residual_cell(self._backward)(bound, spec, width)
 
     def _copy(self, run: Run) -> None:
         """Carries rows from one domain to another."""
@@ -235,17 +192,6 @@ class Forward:
         reads = [*map(call.tasks.value, leaves), *(self.tapes[0].values[c] for c in used)]
         key = ("results", call.layout)
         return call.tasks.add(Label("results"), key, run, None, reads, device=call.device(0))
-
-
-def listed(tapes: dict[int, Any], program: Program) -> list[Any]:
-    """Tapes by class, as a list with None for those that a kernel does not have."""
-    return [tapes.get(c) for c in range(len(program.classes))]
-
-
-def counts(call: HostCall, index: int, count: Any) -> Any:
-    """Tables that know how often a cell is fired."""
-    cells = len(call.program.cells)
-    return blank(info=jnp.zeros(cells, jnp.int32).at[index].set(count))
 
 
 def take_rows(rows: Any, tape: Any) -> list[Any]:
