@@ -161,20 +161,21 @@ def setting(name: str) -> Any:
     return getattr(jax.config, name)
 
 
-def put(
-    values: Sequence[np.ndarray[Any, Any]],
-    avals: Sequence[ShapedArray],
-    sharding: jax.sharding.SingleDeviceSharding,
-) -> list[jax.Array]:
-    """NumPy arrays of these types as arrays of JAX on a device, not committed to it.
+class Put:
+    """Puts NumPy arrays on a device, not committed to it.
 
     As `jax.device_put`, which takes longer than a short recursion does.
     """
-    devices = list(sharding.device_set)
-    return [
-        _device_put(aval, sharding, [x], devices, False)
-        for x, aval in zip(values, avals, strict=True)
-    ]
+
+    def __init__(self, device: Any) -> None:
+        self._sharding, self._devices = jax.sharding.SingleDeviceSharding(device), [device]
+
+    def __call__(self, value: np.ndarray[Any, Any], aval: ShapedArray) -> jax.Array:
+        """An array of JAX; `value` is never written to again, and is what reading it gives."""
+        array = _device_put(aval, self._sharding, [value], self._devices, False)
+        value.flags.writeable = False
+        array._npy_value = value
+        return array
 
 
 def current_trace() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import jax
@@ -28,6 +29,18 @@ def test_numbers():
             assert float(got) == float(x) ** n
             want = np.float32 if isinstance(x, float | np.floating) else np.int32
             assert got.dtype == want and got.shape == () and not got.committed
+
+
+def test_the_result_is_an_array_as_any_other():
+    """What the host reads is there from the start, and is that of the device."""
+    fib(4)
+    got = fib(7)
+    assert (int(got), got.item(), int(got + 1), str(got)) == (13, 13, 14, "13")
+    assert not np.asarray(got).flags.writeable
+    assert int(jax.device_get(got)) == int(copy.deepcopy(got)) == 13
+    assert int(jax.jit(lambda x: x + 1, donate_argnums=0)(got)) == 14
+    with pytest.raises(RuntimeError, match="has been deleted"):
+        int(got)
 
 
 def test_values_that_it_closes_over():

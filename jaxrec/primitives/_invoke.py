@@ -120,14 +120,13 @@ class Traced:
         Those of the native machine are NumPy's; they are put on JAX's default device.
         """
         if leaves and isinstance(leaves[0], np.ndarray):
-            sharding = jax.sharding.SingleDeviceSharding(default_device())
-            return self.first_on_host(leaves, sharding)
+            return self.first_on_host(leaves, _compat.Put(default_device()))
         return self.result(_first(leaves))
 
-    def first_on_host(self, leaves: Sequence[Any], sharding: Any) -> Any:
-        """As `first_result`, from NumPy arrays that are put where `sharding` says."""
-        first = [x.reshape(x.shape[1:]) for x in leaves]
-        return self.result(_compat.put(first, self.results, sharding))
+    def first_on_host(self, leaves: Sequence[Any], put: _compat.Put) -> Any:
+        """As `first_result`, from NumPy arrays that are put on a device."""
+        types = self.results
+        return self.result([put(x.reshape(x.shape[1:]), types[k]) for k, x in enumerate(leaves)])
 
 
 class CacheInfo(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
+from jaxrec import _compat
 from jaxrec.executors.host._options import default_device
 from jaxrec.primitives._native import prepared, run_native_now
 from jaxrec.primitives._params import Params
@@ -32,7 +32,7 @@ class Repeat:
         self._traced, self._prepared = traced, prepared(params)
         self._outers = [(k, traced.dtypes[k]) for k in traced.outers]
         self._roots = [(k, traced.dtypes[k]) for k in traced.roots]
-        self._sharding = jax.sharding.SingleDeviceSharding(default_device())
+        self._put = _compat.Put(default_device())
 
     def __call__(self, numbers: Sequence[Any]) -> Any:
         """Calls the function; every number is of the type of the one it stands for.
@@ -45,4 +45,4 @@ class Repeat:
         outers = [np.array(numbers[k], dtype) for k, dtype in self._outers]
         roots = [np.array((numbers[k],), dtype) for k, dtype in self._roots]
         made = run_native_now(self._prepared, [*outers, *self._traced.captured, *roots])
-        return self._traced.first_on_host(made, self._sharding)
+        return self._traced.first_on_host(made, self._put)
