@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import api as _api
+from jax._src import array as _array
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
@@ -27,6 +28,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive
 Zero: Any = vars(_ad)["Zero"]
 _trace_context: Any = _config.trace_context
 _device_put: Any = vars(_lib)["xla_client"].batched_device_put
+_knows_host_value = hasattr(_array.ArrayImpl, "_npy_value")
 is_undefined_primal = _ad.is_undefined_primal
 not_mapped = None
 aval_of = jax.typeof
@@ -174,7 +176,8 @@ class Put:
         """An array of JAX; `value` is never written to again, and is what reading it gives."""
         array = _device_put(aval, self._sharding, [value], self._devices, False)
         value.flags.writeable = False
-        array._npy_value = value
+        if _knows_host_value:  # else reading makes it, which takes longer
+            array._npy_value = value
         return array
 
 
