@@ -54,6 +54,15 @@ def seconds(action: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def warm_seconds(action: Callable[[], Any]) -> float:
+    """The time of an action that follows one of its own, as in a loop, not one of another program.
+
+    Another program leaves its threads behind and takes the memory that would be used again.
+    """
+    action()
+    return seconds(action)
+
+
 def interleave(
     actions: Mapping[str, Callable[[], Sequence[float]]], repeats: int
 ) -> dict[str, np.ndarray]:

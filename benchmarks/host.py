@@ -22,7 +22,7 @@ import numpy as np
 
 import jaxrec as jr
 from benchmarks import _models, _trees
-from benchmarks._harness import Rows, interleave, seconds, spread
+from benchmarks._harness import Rows, interleave, spread, warm_seconds
 from benchmarks.peers import jaxrec_peer
 
 Call = Callable[[], Any]
@@ -72,7 +72,7 @@ def compare(
             cases["host", count, policy] = _on_host(eager, count, policy)
     for run in cases.values():
         run()
-    actions = {str(case): _after_another(run) for case, run in cases.items()}
+    actions = {str(case): lambda run=run: [warm_seconds(run)] for case, run in cases.items()}
     measured = interleave(actions, repeats)
     rows = {case: spread(measured[str(case)][:, 0]) for case in cases}
     for (name, count, policy), row in rows.items():
@@ -84,16 +84,6 @@ def compare(
         if adaptive is not None:
             row["ratio_to_adaptive"] = adaptive["seconds"] / row["seconds"]
     return rows
-
-
-def _after_another(run: Call) -> Callable[[], list[float]]:
-    """Times a call that follows one of its own, as calls do, not one of another executor."""
-
-    def timed() -> list[float]:
-        run()
-        return [seconds(run)]
-
-    return timed
 
 
 def _on_host(call: Call, workers: int, policy: str) -> Call:

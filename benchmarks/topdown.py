@@ -128,12 +128,7 @@ def _report(row: _harness.Rows, runs: Runs, repeats: int, **facts: Any) -> None:
         jax.block_until_ready(run())
 
     def timed(run: Callable[[], Any]) -> Callable[[], list[float]]:
-        def after_another() -> list[float]:
-            # A step follows one of its own, not seconds of another program that takes its memory.
-            jax.block_until_ready(run())
-            return [_harness.seconds(lambda: jax.block_until_ready(run()))]
-
-        return after_another
+        return lambda: [_harness.warm_seconds(lambda: jax.block_until_ready(run()))]
 
     measured = _harness.interleave({name: timed(run) for name, run in runs.items()}, repeats)
     base = float(np.median(measured["jaxrec"])) if "jaxrec" in measured else None
