@@ -125,7 +125,7 @@ def test_interrupt_while_costs_are_measured():
 
     def work():
         begun.add(threading.get_ident())
-        time.sleep(0.2)  # until the main thread waits
+        time.sleep(0.5)  # until the main thread waits
         with contextlib.suppress(IndexError):
             os.kill(os.getpid(), signals.pop())
         time.sleep(0.2)
