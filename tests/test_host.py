@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
 from jaxrec.executors.host import _tasks
-from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._tasks import TaskList
 
 RNN = tree_rnn(JAXREC)
@@ -371,35 +369,6 @@ class TestRuns:
             pytest.raises(jr.JaxRecError, match=r"the seventh.*Wave 6, 1"),
         ):
             called(jnp.float32(0), 20)
-
-
-class TestMemory:
-    """A call that has ended leaves nothing for Python's search for cycles, which comes late."""
-
-    @pytest.mark.parametrize("policy", ["batch", "split"])
-    def test_tapes_are_freed_at_once(self, args, policy):
-        w, tree, _ = args
-        self.check(lambda: jax.grad(batched)(w, tree), policy)
-
-    def test_tapes_of_a_stepped_program_are_freed_at_once(self):
-        @jr.rec_fn
-        def halved(x):
-            return jr.cond(x < 1, lambda: x, lambda: jnp.sin(x) * halved(x / 2))
-
-        self.check(lambda: jax.grad(halved)(jnp.float32(20)), "batch")
-
-    @staticmethod
-    def check(run, policy):
-        with jr.executor("host", workers=2, policy=policy):
-            run()
-            gc.collect()
-            gc.disable()
-            try:
-                run()
-                left = [x for x in gc.get_objects() if isinstance(x, HostCall)]
-            finally:
-                gc.enable()
-        assert not left
 
 
 class TestOptions:
