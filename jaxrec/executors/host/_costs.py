@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrec.executors.host._tasks import compiler_options
 from jaxrec.lowering._cell import wave_function
 from jaxrec.split._cost import cell_flops
 from jaxrec.split._program import CellSpec, Program
@@ -114,16 +115,23 @@ def _measured(
     workers = params.host.workers
     cache, key = params.program.cache, ("host costs", spec.cell.index, width, types, workers)
     if key not in cache:
-        run = _runnable(params, operands, spec, width)
-        alone = _seconds(run, 1)
-        cache[key] = (alone, alone if workers == 1 else _seconds(run, workers))
+        alone = together = _seconds(_runnable(params, operands, spec, width), 1)
+        if workers > 1:
+            one_thread = params.host.fills_cores(workers)
+            run = _runnable(params, operands, spec, width, compiler_options(one_thread))
+            together = _seconds(run, workers)
+        cache[key] = (alone, together)
     return cache[key]
 
 
 def _runnable(
-    params: Params, operands: Sequence[Any], spec: CellSpec, width: int
+    params: Params,
+    operands: Sequence[Any],
+    spec: CellSpec,
+    width: int,
+    options: dict[str, Any] | None = None,
 ) -> Callable[[], Any]:
-    """A launch of some waves of a cell, on zeros, compiled."""
+    """A launch of some waves of a cell, on zeros, compiled with options of the compiler."""
     by_row = [params.patterns[p] is not None for p in spec.outers]
     wave = wave_function(params.program, spec, by_row, width)
     classes = params.program.classes
@@ -140,7 +148,7 @@ def _runnable(
 
     given = (outers, number, exports, inputs)
     # Not `jax.jit`, which would compile once more for threads without the settings of this one.
-    compiled = jax.jit(run).lower(*given).compile()
+    compiled = jax.jit(run).lower(*given).compile(compiler_options=options)
     jax.block_until_ready(compiled(*given))
     return lambda: compiled(*given)
 

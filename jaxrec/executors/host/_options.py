@@ -46,6 +46,15 @@ class HostOptions:
         """The largest number of shards on a device."""
         return 1 if self.policy == "batch" else self.workers
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all devices are the host's own."""
+        return all(device.platform == "cpu" for device in self.devices)
+
+    def fills_cores(self, domains: int) -> bool:
+        """Whether a schedule of so many domains keeps every core busy by itself."""
+        return self.on_cpu and min(self.workers, domains) >= _cores()
+
     def device_of(self, cell: str) -> int:
         """The number of the device that a cell runs on."""
         if self.place is None:
@@ -74,7 +83,7 @@ def host_options(
         known = ", ".join(map(repr, POLICIES))
         raise UnsupportedError(f'executor "host": policy {policy!r}, expected one of {known}')
     if workers is None:
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        workers = _cores()
     if not isinstance(workers, int) or workers < 1:
         raise UnsupportedError(f'executor "host": workers={workers!r}, expected 1 or more')
     given = tuple(devices) if devices is not None else (default_device(),)
@@ -83,6 +92,10 @@ def host_options(
     if isinstance(place, Mapping):
         place = _Table(tuple(place.items()), given[0])
     return HostOptions(workers, given, place, policy)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def default_device() -> Any:

@@ -168,7 +168,9 @@ def plan_of(residuals: Sequence[Any]) -> HostPlan:
 
 
 def _call(params: Params, operands: Sequence[Any], plan: HostPlan) -> HostCall:
-    return HostCall(params, operands, plan, TaskList(params.program.cache))
+    assert params.host is not None
+    tasks = TaskList(params.program.cache, one_thread=params.host.fills_cores(plan.domains))
+    return HostCall(params, operands, plan, tasks)
 
 
 def _tape_count(tapes: Tapes) -> int:

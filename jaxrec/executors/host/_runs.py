@@ -80,8 +80,7 @@ def runs(call: HostCall, *, backward: bool = False, idle: Collection[int] = ()) 
     plan, cells, widths = call.plan, len(call.program.cells), call.layout.widths
     # Who looks at single waves gets them one by one. A GPU waits for the host in every turn of a
     # loop.
-    on_cpu = all(device.platform == "cpu" for device in call.options.devices)
-    merges = on_cpu and call.trace is None and not any(call.checks)
+    merges = call.options.on_cpu and call.trace is None and not any(call.checks)
     kinds = plan.waves[:, 0].tolist()
     open_runs: dict[int, Run] = {}
     for number in reversed(range(len(kinds))) if backward else range(len(kinds)):

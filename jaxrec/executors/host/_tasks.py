@@ -55,14 +55,19 @@ class Kernel:
 class TaskList:
     """Tasks in an order in which they could run one after the other.
 
+    Args:
+        cache: of the program, for kernels.
+        one_thread: whether a kernel computes in one thread, since others keep all cores busy.
+
     Attributes:
         labels: what each task is.
         values: the slots.
         checks: whether results are searched for NaN, and for infinity.
     """
 
-    def __init__(self, cache: dict[Any, Any]) -> None:
+    def __init__(self, cache: dict[Any, Any], one_thread: bool = False) -> None:
         self._cache = cache
+        self._one_thread = one_thread
         self.checks = _checks()
         self._types: list[Any] = []
         self._tasks: list[tuple[Any, ...]] = []
@@ -161,9 +166,10 @@ class TaskList:
         types = [self._types[slot] for slot in slots]
         avals = tuple((t.shape, t.dtype) for t in types)
         size = None if constant is None else constant.shape
-        full = ("host", key, avals, size, device, self.checks)
+        full = ("host", key, avals, size, device, self.checks, self._one_thread)
         if full not in self._cache:
-            self._cache[full] = _compiled(fun, constant, types, reads, device)
+            options = compiler_options(self._one_thread)
+            self._cache[full] = _compiled(fun, constant, types, reads, device, options)
         return self._cache[full]
 
     @property
@@ -188,8 +194,24 @@ class TaskList:
         return _compat.without_checks if any(self.checks) else contextlib.nullcontext
 
 
+def compiler_options(one_thread: bool) -> dict[str, Any]:
+    """How kernels are compiled: XLA need not divide the work of one among threads of its own.
+
+    Where every core has a kernel to run, those threads would take the cores from each other.
+    """
+    if not one_thread:
+        return {}
+    passes = "cpu-parallel-task-assigner"
+    return {"xla_cpu_multi_thread_eigen": False, "xla_disable_hlo_passes": passes}
+
+
 def _compiled(
-    fun: KernelFunction, constant: Any, types: Sequence[Any], reads: int, device: Any
+    fun: KernelFunction,
+    constant: Any,
+    types: Sequence[Any],
+    reads: int,
+    device: Any,
+    options: dict[str, Any],
 ) -> Kernel:
     sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
     first = int(constant is not None)
@@ -199,7 +221,7 @@ def _compiled(
     donated = tuple(range(first + reads, first + len(types)))
     lowered = jax.jit(fun, donate_argnums=donated, keep_unused=True).lower(*args)
     written = tuple(lowered.out_info)[1:]
-    return Kernel(lowered.compile(), written)
+    return Kernel(lowered.compile(compiler_options=options), written)
 
 
 def _checks() -> tuple[bool, bool]:
