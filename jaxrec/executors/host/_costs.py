@@ -39,10 +39,16 @@ _MEASURED_SECONDS = 0.02
 """Work from which on measuring costs pays."""
 
 _WAVES = 10
-"""Waves that are measured in one launch."""
+"""Waves that are measured in one launch, at most: their rows take memory."""
 
-_LAUNCHES = 4
-_TRIES = 5
+_LAUNCH_MEASURED = 5e-3
+"""Seconds that a launch that is measured should take, at most."""
+
+_LAUNCHES, _TRIES = 4, 5
+"""Launches one after the other of which the time is taken, and how often it is, at most."""
+
+_ENOUGH = 0.1
+"""Seconds after which the time is not taken once more."""
 
 
 class Costs(NamedTuple):
@@ -80,10 +86,11 @@ def measured_costs(
     for k, spec in enumerate(params.program.cells):
         for j, width in enumerate(widths):
             if fired[k]:
+                at = k * len(widths) + j
                 # A cell that cannot run tells so when it is launched, with its call path.
                 with contextlib.suppress(jax.errors.JaxRuntimeError):
-                    found = _measured(params, operands, spec, width)
-                    alone[k * len(widths) + j], together[k * len(widths) + j] = found
+                    found = _measured(params, operands, spec, width, guessed.together[at])
+                    alone[at], together[at] = found
     return Costs(alone, together, worth=0.85)
 
 
@@ -108,19 +115,21 @@ def _guessed(program: Program, widths: Sequence[int], workers: int) -> Costs:
 
 
 def _measured(
-    params: Params, operands: Sequence[Any], spec: CellSpec, width: int
+    params: Params, operands: Sequence[Any], spec: CellSpec, width: int, guess: float
 ) -> tuple[float, float]:
     assert params.host is not None
     types = tuple((operands[p].shape, operands[p].dtype) for p in spec.outers)
     workers = params.host.workers
     cache, key = params.program.cache, ("host costs", spec.cell.index, width, types, workers)
     if key not in cache:
-        alone = together = _seconds(_runnable(params, operands, spec, width), 1)
-        if workers > 1:
-            one_thread = params.host.fills_cores(workers)
-            run = _runnable(params, operands, spec, width, compiler_options(one_thread))
-            together = _seconds(run, workers)
-        cache[key] = (alone, together)
+        waves = int(min(max(_LAUNCH_MEASURED / guess, 1), _WAVES))
+        one_thread = params.host.fills_cores(workers)
+        # What XLA does not divide among its threads takes as long without them.
+        together = _runnable(params, operands, spec, width, waves, one_thread)
+        divided = one_thread and width * cell_flops(spec.cell) > _SPLIT_FLOPS
+        alone = _runnable(params, operands, spec, width, waves) if divided else together
+        found = _seconds(alone, 1, waves)
+        cache[key] = (found, found if workers == 1 else _seconds(together, workers, waves))
     return cache[key]
 
 
@@ -129,9 +138,10 @@ def _runnable(
     operands: Sequence[Any],
     spec: CellSpec,
     width: int,
-    options: dict[str, Any] | None = None,
+    waves: int,
+    one_thread: bool = False,
 ) -> Callable[[], Any]:
-    """A launch of some waves of a cell, on zeros, compiled with options of the compiler."""
+    """A launch of some waves of a cell, on zeros, compiled."""
     by_row = [params.patterns[p] is not None for p in spec.outers]
     wave = wave_function(params.program, spec, by_row, width)
     classes = params.program.classes
@@ -139,16 +149,16 @@ def _runnable(
         jnp.broadcast_to(operands[p][0], (width, *operands[p].shape[1:])) if own else operands[p]
         for p, own in zip(spec.outers, by_row, strict=True)
     ]
-    exports = [jnp.zeros((_WAVES, width), v.aval.dtype) for v in spec.cell.exports]
-    inputs = [_blank((_WAVES, width), classes[c]) for c in spec.inputs]
-    number = jnp.arange(_WAVES)  # so that there is something to map over
+    exports = [jnp.zeros((waves, width), v.aval.dtype) for v in spec.cell.exports]
+    inputs = [_blank((waves, width), classes[c]) for c in spec.inputs]
+    number = jnp.arange(waves)  # so that there is something to map over
 
     def run(outers: Any, *rows: Any) -> Any:
         return jax.lax.map(lambda row: wave(outers, *row[1:]), rows)
 
     given = (outers, number, exports, inputs)
     # Not `jax.jit`, which would compile once more for threads without the settings of this one.
-    compiled = jax.jit(run).lower(*given).compile(compiler_options=options)
+    compiled = jax.jit(run).lower(*given).compile(compiler_options=compiler_options(one_thread))
     jax.block_until_ready(compiled(*given))
     return lambda: compiled(*given)
 
@@ -159,7 +169,7 @@ def _blank(rows: tuple[int, ...], aval: Any) -> Any:
     return jnp.zeros((*rows, *aval.shape), aval.dtype)
 
 
-def _seconds(run: Callable[[], Any], threads: int) -> float:
+def _seconds(run: Callable[[], Any], threads: int, waves: int) -> float:
     """The time of a wave when so many threads launch them; the least of some tries."""
 
     def work() -> None:
@@ -168,8 +178,10 @@ def _seconds(run: Callable[[], Any], threads: int) -> float:
             out = run()
         jax.block_until_ready(out)
 
-    seconds = min(_timed(work, threads) for _ in range(_TRIES)) / (_LAUNCHES * _WAVES)
-    return seconds + _LAUNCHES_PER_WAVE * _LAUNCH_SECONDS
+    times, end = [_timed(work, threads)], time.perf_counter() + _ENOUGH
+    while len(times) < _TRIES and time.perf_counter() < end:
+        times.append(_timed(work, threads))
+    return min(times) / (_LAUNCHES * waves) + _LAUNCHES_PER_WAVE * _LAUNCH_SECONDS
 
 
 def _timed(work: Callable[[], None], threads: int) -> float:
