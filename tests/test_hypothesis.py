@@ -17,7 +17,7 @@ from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
 
-quick = settings(max_examples=12, deadline=None, derandomize=True)
+quick = settings(max_examples=8, deadline=None, derandomize=True)
 slow = settings(
     max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

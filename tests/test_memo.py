@@ -123,7 +123,7 @@ def training_step(w: Any, graph: Dag, roots: Any) -> Any:
 
 
 class TestRandomGraphs:
-    @settings(max_examples=10, deadline=None, derandomize=True)
+    @settings(max_examples=6, deadline=None, derandomize=True)
     @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
     def test_against_a_cache(self, seed, sources):
         graph = random_dag(np.random.default_rng(seed), NODES, sources)

@@ -14,7 +14,7 @@ import jaxrec as jr
 from jaxrec import data
 from jaxrec.models._tree_lstm import State, TreeLSTMWeights, tree_lstm
 
-EMBED, HIDDEN, SOME = 8, 6, 10
+EMBED, HIDDEN, SOME = 8, 6, 5
 IN_AXES = (None, None, 0)
 
 pytestmark = pytest.mark.slow

@@ -101,7 +101,7 @@ class TestDerivatives:
             forest(),
         )
         run = jax.jit(lambda w: RNN(w, tree, 10))
-        check_grads(run, (w,), order=2, modes=["fwd", "rev"], atol=5e-2, rtol=5e-2)
+        check_grads(run, (w,), order=2, modes=["rev"], atol=5e-2, rtol=5e-2)
 
     def test_checkpoint_around_a_batch(self, args):
         w, tree, _ = args

@@ -10,7 +10,7 @@ from zoo import Program, assert_close
 differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
 
 
-@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 8, 8))
+@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 4, 8))
 def test_training_step(name: str):
     """The compiled gradient of a batch: what users run, and the most parts of jaxrec at once."""
     example = differentiable[name]
@@ -31,7 +31,7 @@ CROSS = zoo_modes.spread(
         for executor in zoo_modes.EXECUTORS
         if zoo_modes.runs(mode, executor)
     ),
-    of=199,
+    of=293,
 )
 
 
