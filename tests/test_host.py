@@ -416,16 +416,14 @@ class TestDivided:
             from test_host import RNN, assert_close, batched, forest, weights
             first, second, third = jax.devices()
             want = jax.value_and_grad(batched)(weights(), forest())
-            for place in ({"tree_rnn.0": second}, lambda cell: third):
-                for policy in ("adaptive", "split"):
-                    devices = (first, second, third)
-                    with jr.executor(
-                        "host", workers=2, devices=devices, place=place, policy=policy
-                    ):
-                        got = jax.value_and_grad(batched)(weights(), forest())
-                        names = {x.device for x in RNN.profile(weights(), forest(), 0).launches}
-                    assert_close(got, want, 1e-4)
-                    assert len(names) > 1, names
+            places = {"adaptive": {"tree_rnn.0": second}, "split": lambda cell: third}
+            for policy, place in places.items():
+                devices = (first, second, third)
+                with jr.executor("host", workers=2, devices=devices, place=place, policy=policy):
+                    got = jax.value_and_grad(batched)(weights(), forest())
+                    names = {x.device for x in RNN.profile(weights(), forest(), 0).launches}
+                assert_close(got, want, 1e-4)
+                assert len(names) > 1, names
             print("done")
         """
         done = subprocess.run(

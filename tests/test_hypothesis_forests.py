@@ -15,8 +15,6 @@ from zoo_trees import H, tree_lstm
 
 import jaxrec as jr
 
-pytestmark = pytest.mark.slow
-
 NODES, LANES = 64, 3
 RECURSION, PLAIN = tree_lstm(JAXREC), tree_lstm(PYTHON)
 
@@ -66,8 +64,14 @@ def tangents(w: Any, tree: Any, roots: Any) -> Any:
 JITTED = {f: jax.jit(f) for f in (values, gradient_of_batch, gradient_of_each, tangents)}
 
 
-@pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=lambda p: p.dtype)
-@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+CASES = [
+    pytest.param(executor, precision, marks=mark, id=f"{executor}-{precision.dtype}")
+    for precision, mark in ((SINGLE, pytest.mark.exhaustive), (DOUBLE, pytest.mark.slow))
+    for executor in ("graph", "host", "reference")
+]
+
+
+@pytest.mark.parametrize(("executor", "precision"), CASES)
 @forests
 @given(seed=seeds, leaves=leaf_counts)
 def test_forest(executor: str, precision: Precision, seed: int, leaves: list[int]) -> None:

@@ -79,7 +79,8 @@ def test_a_treebank_has_three_accuracies(model, treebank, tmp_path):
 
 def test_binary_drops_neutral_roots(treebank, tmp_path):
     args = ["--data", treebank, "--binary", *TINY]
-    result = run(*args, "--epochs", "25", "--optimizer", "adam", "--checkpoint-every", "99", "--out", tmp_path / "run")
+    long = ["--epochs", "25", "--optimizer", "adam", "--checkpoint-every", "99"]
+    result = run(*args, *long, "--out", tmp_path / "run")
     assert result["trees"]["train"] == 3
     assert result["dev"]["binary"] == 1.0
     assert set(result["test"]) == {"binary", "nodes"}
