@@ -7,7 +7,7 @@ versions that jaxrec supports.
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -230,6 +230,14 @@ def value_behind(value: Any) -> Any:
 def is_batched(value: Any) -> bool:
     """Whether a value stands for one example of many that `vmap` maps over."""
     return isinstance(value, _batching.BatchTracer)
+
+
+def maps_now(values: Iterable[Any]) -> bool:
+    """Whether the innermost transformation is a `vmap` that maps over one of the values."""
+    trace = _core.trace_ctx.trace
+    return isinstance(trace, _batching.BatchTrace) and any(
+        is_batched(x) and x._trace.tag is trace.tag for x in values
+    )
 
 
 def unbatched(value: Any) -> tuple[Any, Any]:

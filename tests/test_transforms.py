@@ -129,6 +129,30 @@ class TestDerivatives:
             lane = jax.tree.map(lambda x, k=k: x[k], both)
             assert_close(got[k], jnp.stack([PLAIN(lane, tree, int(i)) for i in pairs[k]]), 1e-5)
 
+    @pytest.mark.parametrize(
+        "around",
+        [
+            lambda f: f,
+            jax.jit,
+            jax.checkpoint,
+            lambda f: lambda i: jax.vmap(f)(i[None])[0],
+            lambda f: lambda i: jax.vmap(lambda x: f(i) + x)(jnp.zeros(2))[1],
+            lambda f: lambda i: jax.lax.map(f, i[None])[0],
+            lambda f: lambda i: jax.jvp(lambda x: f(i) + x, (0.0,), (1.0,))[0],
+        ],
+        ids=["none", "jit", "checkpoint", "vmap", "vmap over others", "map", "jvp over others"],
+    )
+    def test_transformations_inside_vmap(self, args, around):
+        """The mapped value comes as an argument, or as a value that is closed over."""
+        w, tree, _ = args
+        got = jax.vmap(around(lambda i: RNN(w, tree, i)))(roots())
+        want = jnp.stack([PLAIN(w, tree, int(i)) for i in roots()])
+        assert_close(got, want, 1e-5)
+        scaled = jax.vmap(
+            lambda s: around(lambda i: RNN(jax.tree.map(lambda x: s * x, w), tree, i))(roots()[0])
+        )(jnp.array([1.0, 1.0]))
+        assert_close(scaled, jnp.stack([want[0]] * 2), 1e-5)
+
     def test_out_axes_and_mapped_trees(self, args):
         w, tree, _ = args
         trees = jax.tree.map(lambda x: jnp.stack([x, x]), tree)

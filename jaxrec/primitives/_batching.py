@@ -35,6 +35,7 @@ class Batch:
         dims: Sequence[Any],
         size: int | None = None,
         apart: Iterable[int] = (),
+        bare: bool = False,
     ) -> None:
         """Batches operands.
 
@@ -44,8 +45,9 @@ class Batch:
             dims: where that axis is.
             size: its size, if no operand has it.
             apart: outer values that get the axis although they do not have it.
+            bare: whether the roots' arguments have no axis of lanes, as there is one lane.
         """
-        self.old = params
+        self.old, self._bare = params, bare
         self.size = _axis_size(operands, dims) if size is None else size
         self._examples = [_example(x, d) for x, d in zip(operands, dims, strict=True)]
         self._mapped = [d is not _compat.not_mapped for d in dims]
@@ -78,7 +80,7 @@ class Batch:
             return x
         x = _at_front(x, dim, self.size)
         if k >= self.old.num_outers:
-            return x.reshape(self.size * self.old.lanes, *x.shape[2:])
+            return x if self._bare else x.reshape(self.size * self.old.lanes, *x.shape[2:])
         if self.old.patterns[k] is None:
             return x
         if self._repeats[k] > 1:

@@ -22,7 +22,7 @@ from jaxrec.primitives._native import is_native
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._repeat import Repeat
-from jaxrec.primitives._rules import rec
+from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.schedule._layout import bucket
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.schedule._report import Schedule
@@ -237,8 +237,11 @@ class Invocation:
 
     def call(self) -> Any:
         """Runs the function once."""
+        traced = self._traced
+        if _compat.maps_now([*self._leaves, *traced.captured]):
+            return traced.result(rec_example(*self._operands(None)))
         operands, params = self._operands(1)
-        return self._traced.first_result(rec(operands, params))
+        return traced.first_result(rec(operands, params))
 
     def repeat(self) -> Repeat | None:
         """For a call with numbers of a function of scalars: the call over again with others."""
@@ -296,7 +299,8 @@ class Invocation:
         operands, params = self._operands(1)
         return profile_call(params, operands)
 
-    def _operands(self, lanes: int, collect: bool = False) -> tuple[list[Any], Params]:
+    def _operands(self, lanes: int | None, collect: bool = False) -> tuple[list[Any], Params]:
+        """The operands and parameters of an invocation; no lanes: one, whose axis is left out."""
         traced, axes = self._traced, self._axes
         leaves = list(map(_as_array, self._leaves, traced.dtypes))
         if traced.hidden:
@@ -304,9 +308,12 @@ class Invocation:
             axes = [*axes, *(None for _ in traced.hidden)]
         outers = [_axis_in_front(leaves[k], axes[k]) for k in traced.outers]
         captured = [_as_array(x, x.dtype) for x in traced.captured]
-        roots = [_with_lanes(leaves[k], axes[k], lanes) for k in traced.roots]
+        if lanes is None:
+            roots = [leaves[k] for k in traced.roots]
+        else:
+            roots = [_with_lanes(leaves[k], axes[k], lanes) for k in traced.roots]
         mapped = tuple(axes[k] is not None for k in traced.outers)
-        return [*outers, *captured, *roots], self._params(mapped, lanes, collect)
+        return [*outers, *captured, *roots], self._params(mapped, lanes or 1, collect)
 
     def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
         """The static parameters; `mapped`: which outer values have the lanes in front."""

@@ -4,6 +4,7 @@
     rec_forward   the same, and the residuals: schedule, value tapes, residual tapes
     rec_linear    operands, residuals, tangents -> tangents of the results; linear in the tangents
     rec_backward  operands, residuals, cotangents -> cotangents of the operands
+    rec_example   as rec with one lane, whose axis is left out; `vmap` makes it rec at once
 
 The derivative rule of `rec` runs `rec_forward` and stages `rec_linear`, whose transpose is
 `rec_backward`: so forward mode, reverse mode and rematerialisation all work, and the cotangents of
@@ -35,7 +36,8 @@ rec_p = Primitive("rec")
 rec_forward_p = Primitive("rec_forward")
 rec_linear_p = Primitive("rec_linear")
 rec_backward_p = Primitive("rec_backward")
-for _primitive in (rec_p, rec_forward_p, rec_linear_p, rec_backward_p):
+rec_example_p = Primitive("rec_example")
+for _primitive in (rec_p, rec_forward_p, rec_linear_p, rec_backward_p, rec_example_p):
     _primitive.multiple_results = True
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
@@ -13,6 +15,7 @@ from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
 from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
+from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
 from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
 from jaxrec.primitives._order import hidden_zero
@@ -20,6 +23,7 @@ from jaxrec.primitives._params import Params, bound, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
     Wrt,
     check_compilable,
+    rec_example_p,
     rec_forward_p,
     rec_linear_p,
     rec_p,
@@ -165,3 +169,24 @@ def _rec_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: Params) 
 
 
 _compat.register_batching(rec_p, _rec_batch)
+
+
+def rec_example(operands: Sequence[Any], params: Params) -> list[Any]:
+    """Invokes a recursive function on one example of the `vmap` that maps over an operand.
+
+    As `rec`, but the one lane's arguments and results have no axis of lanes: what the examples
+    become when they are lanes is what `vmap` wants, so nothing has to be put in another shape.
+    """
+    return rec_example_p.bind(*operands, params=params)
+
+
+def _rec_example_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: Params) -> Any:
+    batch = Batch(params, operands, dims, bare=True)
+    outs = [
+        jnp.asarray(x) if isinstance(x, np.ndarray) else x
+        for x in rec(batch.operands, batch.params)
+    ]
+    return outs, [0] * len(outs)
+
+
+_compat.register_batching(rec_example_p, _rec_example_batch)
