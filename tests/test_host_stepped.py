@@ -114,7 +114,10 @@ def plain_loss(w):
 
 @pytest.mark.slow
 class TestTransformations:
-    @pytest.mark.parametrize("transform", [jax.value_and_grad, jax.hessian])
+    @pytest.mark.parametrize(
+        "transform",
+        [jax.value_and_grad, pytest.param(jax.hessian, marks=pytest.mark.exhaustive)],
+    )
     def test_of_a_batch(self, transform):
         with jr.executor("host", workers=2):
             got = transform(batch_loss)(jnp.asarray(WEIGHT))

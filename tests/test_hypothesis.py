@@ -216,8 +216,8 @@ class TestPrograms:
     def test_some(self, bodies, seed):
         check_program(bodies, seed)
 
-    @pytest.mark.slow
-    @slow
+    @pytest.mark.exhaustive
+    @settings(slow, max_examples=60)
     @given(group(), seeds)
     def test_many(self, bodies, seed):
         check_program(bodies, seed)

@@ -171,7 +171,7 @@ def third(loss: Any) -> Any:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param("rule_with_a_bias", marks=pytest.mark.slow), "rule_with_a_bias_in_cells"],
+    [pytest.param("rule_with_a_bias", marks=pytest.mark.exhaustive), "rule_with_a_bias_in_cells"],
 )
 def test_rules_that_do_not_keep_zero(name: str) -> None:
     """What is computed for no call, or for a rule's own use, gets none of their bias."""
