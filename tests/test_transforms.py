@@ -153,6 +153,16 @@ class TestDerivatives:
         )(jnp.array([1.0, 1.0]))
         assert_close(scaled, jnp.stack([want[0]] * 2), 1e-5)
 
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_only_an_argument_that_is_not_used_is_mapped(self, executor):
+        @jr.rec_fn
+        def doubled(x, n):
+            return jr.cond(n == 0, lambda: jnp.float32(1), lambda: 2 * doubled(x, n - 1))
+
+        with jr.executor(executor):
+            got = jax.vmap(lambda x: doubled(x, 3) + x)(jnp.arange(3.0))
+        assert got.tolist() == [8, 9, 10]
+
     def test_out_axes_and_mapped_trees(self, args):
         w, tree, _ = args
         trees = jax.tree.map(lambda x: jnp.stack([x, x]), tree)

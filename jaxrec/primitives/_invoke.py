@@ -237,11 +237,12 @@ class Invocation:
 
     def call(self) -> Any:
         """Runs the function once."""
-        traced = self._traced
-        if _compat.maps_now([*self._leaves, *traced.captured]):
-            return traced.result(rec_example(*self._operands(None)))
-        operands, params = self._operands(1)
-        return traced.first_result(rec(operands, params))
+        operands, params = self._operands(None)
+        if _compat.maps_now(operands):
+            return self._traced.result(rec_example(operands, params))
+        first = params.num_outers
+        operands[first:] = [_with_lanes(x, None, 1) for x in operands[first:]]
+        return self._traced.first_result(rec(operands, params))
 
     def repeat(self) -> Repeat | None:
         """For a call with numbers of a function of scalars: the call over again with others."""
