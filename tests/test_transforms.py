@@ -16,6 +16,8 @@ from jax.test_util import check_grads
 from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
 from zoo_trees import tree_rnn, weights
 
+import jaxrec as jr
+
 RNN = tree_rnn(JAXREC)
 PLAIN = tree_rnn(PYTHON)
 
