@@ -18,8 +18,8 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxrec._errors import SignatureError
 from jaxrec.primitives._call import makes_calls, rec_switch
 from jaxrec.trace import _context
+from jaxrec.trace._interrupt import Unresolved, to_end
 from jaxrec.trace._pass import Pass
-from jaxrec.trace._program import Unresolved
 from jaxrec.trace._signature import (
     Signature,
     common,
@@ -173,7 +173,7 @@ def _traced(branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJaxpr, Signa
         trees.append(tree)
         return leaves
 
-    closed = jax.make_jaxpr(run)()
+    closed = to_end(lambda fun: jax.make_jaxpr(fun)(), run)
     return closed, Signature(trees[-1], tuple(map(traced_aval, closed.out_avals)))
 
 
@@ -202,7 +202,8 @@ def _disagreement(name: str, found: Sequence[Signature]) -> str:
 
 
 def _type_of(branch: Branch, operands: Sequence[Any]) -> Signature:
-    leaves, tree = jax.tree.flatten(jax.eval_shape(branch, *operands))
+    shapes = to_end(lambda fun: jax.eval_shape(fun, *operands), branch)
+    leaves, tree = jax.tree.flatten(shapes)
     return Signature(tree, tuple(map(traced_aval, leaves)))
 
 

@@ -104,31 +104,30 @@ def _names(**counts: int) -> list[str]:
 
 def _scan(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
     params = eqn.params
-    fixed, carried = params["num_consts"], params["num_carry"]
     scan = Scan(
         body=params["jaxpr"],
         length=params["length"],
         reverse=params["reverse"],
-        consts=values[:fixed],
-        init=values[fixed : fixed + carried],
-        xs=values[fixed + carried :],
+        fixed=params["num_consts"],
+        carried=params["num_carry"],
         out=[v.aval for v in eqn.outvars],
     )
     if scan.length == 0:
-        return [*scan.init, *(jnp.zeros(a.shape, a.dtype) for a in scan.out[carried:])]
+        _, init, _ = scan.parts(values)
+        return [*init, *(jnp.zeros(a.shape, a.dtype) for a in scan.out[scan.carried :])]
     if may_carry_control(scan):
-        return _step_by_step(scope, scan)
-    return _Halves(scope, scan).run()
+        return _step_by_step(scope, scan, values)
+    return _Halves(scope, scan, values).run(scope, values)
 
 
-def _step_by_step(scope: Scope, scan: Scan) -> list[Any]:
+def _step_by_step(scope: Scope, scan: Scan, values: list[Any]) -> list[Any]:
     """A scan as a function that calls itself once an iteration, with the yields so far."""
-    fixed, carried, read = len(scan.consts), len(scan.init), len(scan.xs)
+    carried = scan.carried
 
     def run(scope: Scope, values: list[Any]) -> list[Any]:
         step, rest = values[0], values[1:]
-        consts, carry = rest[:fixed], rest[fixed : fixed + carried]
-        xs, ys = rest[fixed + carried :][:read], rest[fixed + carried + read :]
+        consts, carry, more = scan.parts(rest)
+        xs, ys = more[: scan.read], more[scan.read :]
 
         def again() -> list[Any]:
             place = scan.place(step)
@@ -143,15 +142,16 @@ def _step_by_step(scope: Scope, scan: Scan) -> list[Any]:
 
     yields = scan.out[carried:]
     passed = scope.packed_shape
+    consts, init, xs = scan.parts(values)
     loop = Helper(
         name=f"{scope.running.name}.scan",
         body=run,
-        names=["step", *_names(constant=fixed, carry=carried, x=read, y=len(yields))],
+        names=["step", *_names(constant=scan.fixed, carry=carried, x=scan.read, y=len(yields))],
         shapes=[
             None,
-            *map(passed, scan.consts),
+            *map(passed, consts),
             *map(packed_shape, scan.out[:carried]),
-            *map(passed, scan.xs),
+            *map(passed, xs),
             *(None for _ in yields),
         ],
         out=scan.out,
@@ -159,62 +159,66 @@ def _step_by_step(scope: Scope, scan: Scan) -> list[Any]:
     )
     empty = [jnp.zeros(a.shape, a.dtype) for a in yields]
     start = jnp.asarray(0, np.int32)
-    return loop.call(scope, [start, *scan.consts, *scan.init, *scan.xs, *empty])
+    return loop.call(scope, [start, *consts, *init, *xs, *empty])
 
 
 class _Halves:
     """A scan as functions `f.scan[n]` of `n` iterations that call those of fewer.
 
     Their arguments are the number of the first iteration, the constants, where counters start, the
-    carry, and the elements: whole arrays if they may be the same in all calls, else slices.
+    carry, and the elements: whole arrays if they may be the same in all calls, else slices. The
+    functions outlive the values that the scan is applied to, so only their types are kept.
     """
 
-    def __init__(self, scope: Scope, scan: Scan) -> None:
-        self._scope, self._scan = scope, scan
+    def __init__(self, scope: Scope, scan: Scan, values: list[Any]) -> None:
+        consts, _, xs = scan.parts(values)
+        self._scan = scan
         self._counters = counters(scan)
-        self._carried = [k for k in range(len(scan.init)) if k not in self._counters]
-        self._whole = [scope.is_argument(x) for x in scan.xs]
-        self._kind = "scan" if self._carried else "map"
+        self._carried = [k for k in range(scan.carried) if k not in self._counters]
+        self._whole = [scope.is_argument(x) for x in xs]
+        self._elements = list(map(_compat.aval_of, xs))
+        self._name = f"{scope.running.name}.{'scan' if self._carried else 'map'}"
         self._leaf = leaf_size(scan.body)
-        self._consts = list(map(scope.packed_shape, scan.consts))
+        self._consts = list(map(scope.packed_shape, consts))
+        self._helpers: dict[int, Helper] = {}
 
-    def run(self) -> list[Any]:
+    def run(self, scope: Scope, values: list[Any]) -> list[Any]:
         """Stages the scan."""
         scan, carried = self._scan, len(self._carried)
+        consts, init, xs = scan.parts(values)
         xs = [
             x if whole or not scan.reverse else jax.lax.rev(x, (0,))
-            for x, whole in zip(scan.xs, self._whole, strict=True)
+            for x, whole in zip(xs, self._whole, strict=True)
         ]
-        starts = [scan.init[k] for k in self._counters]
-        values = [jnp.asarray(0, np.int32), *scan.consts, *starts]
-        values += [*(scan.init[k] for k in self._carried), *xs]
+        starts = [init[k] for k in self._counters]
+        values = [jnp.asarray(0, np.int32), *consts, *starts]
+        values += [*(init[k] for k in self._carried), *xs]
         run = self._body if scan.length <= self._leaf else self._call
-        outs = run(scan.length, self._scope, values)
+        outs = run(scan.length, scope, values)
         final: dict[int, Any] = dict(zip(self._carried, outs[:carried], strict=True))
         for (k, step), start in zip(self._counters.items(), starts, strict=True):
             final[k] = start + jnp.asarray(step * scan.length, scan.out[k].dtype)
         ys = [jax.lax.rev(y, (0,)) if scan.reverse else y for y in outs[carried:]]
         return [*(final[k] for k in range(len(final))), *ys]
 
-    @functools.cache  # noqa: B019
     def _helper(self, size: int) -> Helper:
         scan = self._scan
         carry = [scan.out[k] for k in self._carried]
-        yields = [a.update(shape=(size, *a.shape[1:])) for a in scan.out[len(scan.init) :]]
+        yields = [a.update(shape=(size, *a.shape[1:])) for a in scan.out[scan.carried :]]
         elements = [
-            None if whole else _part_shape(_compat.aval_of(x), size)
-            for x, whole in zip(scan.xs, self._whole, strict=True)
+            None if whole else _part_shape(aval, size)
+            for aval, whole in zip(self._elements, self._whole, strict=True)
         ]
         return Helper(
-            name=f"{self._scope.running.name}.{self._kind}[{size}]",
+            name=f"{self._name}[{size}]",
             body=functools.partial(self._body, size),
             names=[
                 "first",
                 *_names(
-                    constant=len(scan.consts),
+                    constant=scan.fixed,
                     start=len(self._counters),
                     carry=len(carry),
-                    x=len(scan.xs),
+                    x=scan.read,
                 ),
             ],
             shapes=[
@@ -228,14 +232,16 @@ class _Halves:
         )
 
     def _call(self, size: int, scope: Scope, values: list[Any]) -> list[Any]:
-        return self._helper(size).call(scope, values)
+        if size not in self._helpers:
+            self._helpers[size] = self._helper(size)
+        return self._helpers[size].call(scope, values)
 
     def _body(self, size: int, scope: Scope, values: list[Any]) -> list[Any]:
         """What `f.scan[size]` runs."""
         if size <= self._leaf:
             return self._iterations(size, scope, values)
         half = 1 << (size - 1).bit_length() - 1
-        carried, read = len(self._carried), len(self._scan.xs)
+        carried, read = len(self._carried), self._scan.read
         first, rest, xs = values[0], values[1 : len(values) - read], values[len(values) - read :]
         fixed, carry = rest[: len(rest) - carried], rest[len(rest) - carried :]
         left = self._call(half, scope, [first, *fixed, *carry, *self._slices(xs, 0, half)])
@@ -254,7 +260,7 @@ class _Halves:
 
     def _iterations(self, size: int, scope: Scope, values: list[Any]) -> list[Any]:
         """A few iterations one after the other, in one frame."""
-        scan, fixed, carried = self._scan, len(self._scan.consts), len(self._carried)
+        scan, fixed, carried = self._scan, self._scan.fixed, len(self._carried)
         first, consts, rest = values[0], values[1 : 1 + fixed], values[1 + fixed :]
         starts, rest = rest[: len(self._counters)], rest[len(self._counters) :]
         carry, xs = rest[:carried], rest[carried:]
@@ -268,10 +274,10 @@ class _Halves:
             x = [
                 self._element(a, first, k, whole) for a, whole in zip(xs, self._whole, strict=True)
             ]
-            state = [full[slot] for slot in range(len(scan.init))]
+            state = [full[slot] for slot in range(scan.carried)]
             outs = _run(iteration, scan.body, [*consts, *state, *x])
             carry = [outs[slot] for slot in self._carried]
-            yields.append(outs[len(scan.init) :])
+            yields.append(outs[scan.carried :])
         return [*carry, *(jnp.stack(parts) for parts in zip(*yields, strict=True))]
 
     def _element(self, x: Any, first: Any, k: int, whole: bool) -> Any:

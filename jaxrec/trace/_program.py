@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
 from jaxrec.trace._body import axes_of, trace_body
 from jaxrec.trace._instance import Definition, Instance
+from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
 from jaxrec.trace._pass import Pass
@@ -46,18 +48,6 @@ from jaxrec.trace._signature import (
 )
 
 _MAX_TYPE_ROUNDS = 4
-
-
-class Unresolved(Exception):
-    """A branch needs the result type of a function for which none is known yet."""
-
-
-class _Widened(Exception):
-    """A call passes a stronger type where the first call passed a Python number."""
-
-    def __init__(self, definition: Definition, before: Signature, after: Signature) -> None:
-        super().__init__(definition.name)
-        self.definition, self.before, self.after = definition, before, after
 
 
 class TracedProgram:
@@ -85,12 +75,12 @@ class TracedProgram:
         self.instances: list[Instance] = []
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
-        self._bodies: list[Any] = []
+        self._bodies: list[weakref.ref[Any]] = []
         try:
             entry = self._add(definition, self._widest(definition, signature), names, None)
             self.result_of(entry)
             self._trace_until_types_hold()
-        except _Widened as found:
+        except Widened as found:
             self._widened[found.definition, found.before] = found.after
             return False
         return True
@@ -151,7 +141,7 @@ class TracedProgram:
         for instance in recursive:
             wider = common(instance.args, got)
             if wider is not None:
-                raise _Widened(definition, instance.args, wider)
+                raise Widened(definition, instance.args, wider)
         same = next((x for x in known if not differences(x.args, got)), None)
         if same is not None or not recursive:
             return same
@@ -203,7 +193,7 @@ class TracedProgram:
         avals: list[ShapedArray] = []
 
         def body(*args: Any) -> list[Any]:
-            self._bodies.append(_compat.current_trace())
+            self._bodies.append(weakref.ref(_compat.current_trace()))
             out = instance.definition.fun(*args)
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
@@ -212,7 +202,7 @@ class TracedProgram:
 
         running = Pass(self, instance, probing)
         with _context.entered(running), lanes_apart():
-            jaxpr = trace_body(body, instance)
+            jaxpr = to_end(lambda fun: trace_body(fun, instance), body)
             self._check_closure(instance, jaxpr)
             if not probing:
                 jaxpr = without_loops(lambda args: Scope(running, args), jaxpr)
@@ -221,7 +211,7 @@ class TracedProgram:
     def _check_closure(self, instance: Instance, jaxpr: ClosedJaxpr) -> None:
         """Checks that a body closes over no value of the body of another function."""
         behind = itertools.chain.from_iterable(map(_compat.traces_behind, jaxpr.consts))
-        if any(trace is body for trace in behind for body in self._bodies):
+        if any(trace is body() for trace in behind for body in self._bodies):
             caller = f", called by {instance.caller.name}," if instance.caller is not None else ""
             raise UnsupportedError(
                 f"{instance.name}{caller} closes over a value that the body of another recursive "

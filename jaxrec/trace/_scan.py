@@ -25,19 +25,27 @@ class Scan:
         body: what an iteration runs: from constants, carry and elements to carry and yields.
         length: the number of iterations.
         reverse: whether the last elements come first.
-        consts: values that all iterations read.
-        init: the carry at the start.
-        xs: arrays of the elements.
+        fixed: how many values all iterations read.
+        carried: how many values an iteration hands to the next.
         out: the types of the results.
     """
 
     body: ClosedJaxpr
     length: int
     reverse: bool
-    consts: list[Any]
-    init: list[Any]
-    xs: list[Any]
+    fixed: int
+    carried: int
     out: list[Any]
+
+    @property
+    def read(self) -> int:
+        """How many arrays of elements there are."""
+        return len(self.body.in_avals) - self.fixed - self.carried
+
+    def parts(self, values: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """Of the operands: what all iterations read, the carry, and the arrays of elements."""
+        values, carry = list(values), self.fixed + self.carried
+        return values[: self.fixed], values[self.fixed : carry], values[carry:]
 
     def place(self, iteration: Any) -> Any:
         """Where the elements of an iteration are in the arrays."""
@@ -46,12 +54,12 @@ class Scan:
     @property
     def carry_out(self) -> list[Any]:
         """The variables of the carry after an iteration."""
-        return list(self.body.jaxpr.outvars[: len(self.init)])
+        return list(self.body.jaxpr.outvars[: self.carried])
 
     @property
     def carry_in(self) -> list[Any]:
         """The variables of the carry before an iteration."""
-        return list(self.body.jaxpr.invars[len(self.consts) :][: len(self.init)])
+        return list(self.body.jaxpr.invars[self.fixed :][: self.carried])
 
 
 def may_carry_control(scan: Scan) -> bool:

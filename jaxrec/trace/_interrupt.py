@@ -1,0 +1,51 @@
+"""Tracing that is given up before its end, to begin another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from jaxrec.trace._instance import Definition
+from jaxrec.trace._signature import Signature
+
+T = TypeVar("T")
+
+
+class Interruption(Exception):
+    """A body need not be traced further."""
+
+
+class Unresolved(Interruption):
+    """A branch needs the result type of a function for which none is known yet."""
+
+
+class Widened(Interruption):
+    """A call passes a stronger type where the first call passed a Python number."""
+
+    def __init__(self, definition: Definition, before: Signature, after: Signature) -> None:
+        super().__init__(definition.name)
+        self.definition, self.before, self.after = definition, before, after
+
+
+def to_end(transform: Callable[[Callable[..., Any]], T], fun: Callable[..., Any]) -> T:
+    """`transform(fun)`, whose trace of `fun` ends even where `fun` is interrupted.
+
+    JAX never lets go of a trace that an exception leaves.
+
+    Raises:
+        Interruption: `fun` was interrupted.
+    """
+    raised: list[Interruption] = []
+
+    def run(*args: Any) -> Any:
+        try:
+            return fun(*args)
+        except Interruption as interruption:
+            # Less the frames, which refer to what is traced.
+            raised.append(interruption.with_traceback(None))
+            return []
+
+    out = transform(run)
+    if raised:
+        raise raised[0]
+    return out
