@@ -96,4 +96,4 @@ def random_forest(
 
 def lanes_of(outers: list[np.ndarray]) -> np.ndarray:
     """No outer array is batched."""
-    return np.array([[1, 0]] * len(outers), np.int64).reshape(-1)
+    return np.array([[0, -1]] * len(outers), np.int64).reshape(-1)

@@ -76,6 +76,14 @@ class TestTypes:
         assert "i is float32[], expected int32[]" in str(e.value)
         assert "tree['x']: float32[3]" in str(e.value)
 
+    def test_a_number_takes_a_type_that_does_not_fit(self):
+        @jr.rec_fn
+        def f(x, at, i):
+            return jr.cond(at[i] < 0, lambda: x, lambda: f(x, at, at[i] * 1.5))
+
+        with pytest.raises(jr.SignatureError, match=r"(?s)Indexer.*f: i is float32.*Convert one"):
+            f(ONE, jnp.array([1, -1]), 0)
+
     def test_structures_of_arguments_differ(self):
         wrong = fold(lambda f, w, t, i: f((w, w), t, t["left"][i]))
         with pytest.raises(jr.SignatureError, match=r"the structure is PyTreeDef\(\(\(\*, \*\)"):
@@ -227,6 +235,27 @@ class TestEndlessRecursion:
         ):
             f(1.0, 3)
 
+    @pytest.mark.parametrize("out", [None, jax.ShapeDtypeStruct((), jnp.float32)])
+    def test_of_static_arguments(self, out):
+        @jr.rec_fn(static_argnames="depth", out=out)
+        def deeper(x, depth):
+            return jr.cond(x < 0, lambda: x, lambda: deeper(x - 1, depth + 1))
+
+        message = r"deeper is another function for every value .* the last with \(depth=\d+\)"
+        with pytest.raises(jr.RecursionLimitError, match=message):
+            deeper(1.0, 0)
+
+    def test_of_python_is_left_to_python(self):
+        def forever(x):
+            return forever(x + 1)
+
+        @jr.rec_fn
+        def f(x):
+            return jr.cond(x < 0, lambda: x, lambda: f(forever(x)))
+
+        with pytest.raises(RecursionError, match="maximum recursion depth"):
+            f(1.0)
+
 
 class TestIndices:
     message = r"read tree\['left'\]\[7\], which is out of range for an array of 3 elements"
@@ -247,6 +276,16 @@ class TestIndices:
     def test_in_a_batch(self):
         with pytest.raises(jr.JaxRecError, match=self.message):
             jax.vmap(total, (None, None, 0))(ONE, WRONG, jnp.array([2, 1]))
+
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_from_the_end(self, executor):
+        @jr.rec_fn(max_calls=9)
+        def last(x, at, i):
+            return jr.cond(at[i] < 0, lambda: x, lambda: last(x, at, -at[i]))
+
+        message = r"last read at\[-7\], .* \(axis 0, from the end: index -9\)\. Call path: last ->"
+        with jr.executor(executor), pytest.raises(jr.JaxRecError, match=message):
+            last(ONE, jnp.array([9, -1]), 0)
 
     def test_of_the_root(self):
         with pytest.raises(jr.JaxRecError, match=r"read tree\['left'\]\[5\].*Call path: total\."):
@@ -320,13 +359,18 @@ class TestCapacity:
         with pytest.raises(jr.CapacityError, match=r"of count must be bounded.*max_calls=\.\.\."):
             jax.jit(counting(lambda f, x, n: jnp.sin(f(x * 2, n - 1))))(ONE, 3)
 
-    @pytest.mark.parametrize("bound", ["many", 0, -5, 1.5])
+    @pytest.mark.parametrize("bound", ["many", 0, -5, 1.5, True])
     def test_bound_is_not_a_number_of_calls(self, bound):
         with pytest.raises(jr.SignatureError, match=r"of total: expected a positive integer"):
             total.with_options(max_calls=bound)
 
 
 class TestUnsupported:
+    def test_transposition(self):
+        transpose = jax.linear_transpose(lambda x: total(x, TREE, 0), ONE)
+        with pytest.raises(jr.UnsupportedError, match=r"transpose of total: .* jax\.vjp\(total"):
+            transpose(ONE)
+
     def test_gradient_of_a_call(self):
         with pytest.raises(
             jr.UnsupportedError, match=r"jax\.grad is applied .* outside: jax\.grad\(count"

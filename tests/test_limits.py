@@ -171,6 +171,34 @@ class TestDepth:
         assert schedule.padded_rows < 8 * schedule.rows
 
 
+@jr.rec_fn
+def shrink(x):
+    return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: shrink(x / 2))
+
+
+class TestMemory:
+    """Of a recursion that has to run before it is known whether it goes on."""
+
+    row = jnp.ones(1 << 16)
+
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_values_that_are_large_are_fewer(self, executor):
+        message = "shrink nested more than 20[0-9][0-9] calls deep"  # half of 1 GiB
+        with jr.executor(executor), pytest.raises(jr.RecursionLimitError, match=message):
+            shrink(self.row)
+        with jr.executor(executor):
+            np.testing.assert_array_equal(shrink(-self.row), -self.row)
+
+    def test_in_all_lanes_together(self):
+        message = "shrink made more than 40[0-9][0-9] calls without ending"
+        with pytest.raises(jr.RecursionLimitError, match=message):
+            jax.vmap(shrink)(jnp.stack([self.row, -self.row, self.row, self.row]))
+
+    def test_a_declared_bound_holds_instead(self):
+        with pytest.raises(jr.CapacityError, match="max_calls is 5000"):
+            shrink.with_options(max_calls=5000)(self.row)
+
+
 class TestLimits:
     def test_are_raised_by_what_is_declared(self):
         assert limits_for(None, 100) == Limits()

@@ -69,13 +69,34 @@ def count_runs():
 
 
 class TestTracing:
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_no_tracer_is_kept(self, executor):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+        with jax.checking_leaks(), jr.executor(executor):
+            assert power(2.0, 3) == 8.0
+            assert jax.grad(power)(2.0, 3) == 12.0
+
+    def test_no_tracer_is_kept_of_a_loop(self):
+        @jr.rec_fn
+        def sums(x, tree, i):
+            def node():
+                return jax.lax.map(lambda j: sums(x, tree, j), tree[i]).sum()
+
+            return jr.cond(tree[i, 0] < 0, lambda: x, node)
+
+        tree = jnp.array([[1, 2], [-1, -1], [-1, -1]])
+        with jax.checking_leaks():
+            assert sums(2.0, tree, 0) == 4.0
+
     @pytest.mark.slow
     def test_no_tracer_is_kept_by_a_compiled_program(self):
         @jr.rec_fn(max_calls=8)
         def power(x, n):
             return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
 
-        power(2.0, 3)
         with jax.checking_leaks():
             assert jax.jit(jax.grad(power))(2.0, 3) == 12.0
 
@@ -261,6 +282,17 @@ class TestFunctions:
             return x if depth == 0 else f(x * 2, depth - 1) + 1
 
         assert float(f(1.0, 3)) == 11.0
+
+    def test_static_arguments_of_a_copy_are_static_in_the_whole_recursion(self):
+        @jr.rec_fn
+        def f(leaf, n):
+            return jr.cond(n == 0, lambda: leaf(n), lambda: 2.0 * f(leaf, n - 1))
+
+        for options in ({"static_argnums": 0}, {"static_argnames": "leaf"}):
+            g = f.with_options(**options)
+            assert float(g(lambda n: n + 1.5, 3)) == 12.0
+        with pytest.raises(jr.SignatureError, match="argument leaf of f"):
+            f(lambda n: n + 1.5, 3)
 
     def test_each_object_has_its_own_method(self):
         class Scale:

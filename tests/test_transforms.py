@@ -35,6 +35,56 @@ def plain(w, tree, i):
     return loss(PLAIN(w, tree, i))
 
 
+@jr.rec_fn
+def pair(w, tree, i):
+    def node():
+        (a, b), (c, d) = pair(w, tree, tree["left"][i]), pair(w, tree, tree["right"][i])
+        return a + c, b * d
+
+    return jr.cond(tree["left"][i] < 0, lambda: (w * jnp.ones(2), w), node)
+
+
+class TestNoLanes:
+    """A batch of no examples has results with no rows, and no gradient."""
+
+    none = jnp.zeros(0, jnp.int32)
+
+    @pytest.fixture
+    def tree(self):
+        return {"left": jnp.array([1, -1, -1]), "right": jnp.array([2, -1, -1])}
+
+    def check(self, got, lanes=(0,)):
+        assert [(x.shape, x.dtype) for x in got] == [((*lanes, 2), "float32"), (lanes, "float32")]
+
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_of_roots(self, tree, executor):
+        def total(w):
+            return sum(jnp.sum(x) for x in jax.vmap(pair, (None, None, 0))(w, tree, self.none))
+
+        with jr.executor(executor):
+            self.check(jax.vmap(pair, (None, None, 0))(0.5, tree, self.none))
+            assert jax.grad(total)(0.5) == 0
+            result, calls = jr.collect(pair, (None, None, 0))(0.5, tree, self.none)
+        self.check(result)
+        assert not calls.valid.any()
+
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_of_trees_and_of_weights(self, tree, executor):
+        trees = jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), tree)
+        with jr.executor(executor):
+            self.check(jax.vmap(pair, (None, 0, None))(0.5, trees, 0))
+            self.check(jax.vmap(pair, (0, None, None))(jnp.zeros(0), tree, 0))
+            both = jax.vmap(jax.vmap(pair, (None, None, 0)), (0, None, None))
+            self.check(both(jnp.ones(3), tree, self.none), lanes=(3, 0))
+
+    def test_under_jit(self, tree):
+        def total(w, roots):
+            result, calls = jr.collect(pair, (None, None, 0))(w, tree, roots)
+            return jnp.sum(result[0]) + jnp.sum(calls.results[1])
+
+        assert jax.jit(jax.grad(total))(0.5, self.none) == 0
+
+
 class TestStaging:
     def test_eval_shape(self, args):
         assert jax.eval_shape(RNN, *args) == jax.ShapeDtypeStruct((3,), jnp.float32)

@@ -61,6 +61,13 @@ std::string limit_text(const Program& program, const Names& names,
          ". If it ends, declare how many calls it makes: rec_fn(max_calls=...).";
 }
 
+// A negative index counts from the end: the size of the axis was added to it already.
+std::string from_the_end(const IndexFault& fault, const Outer& outer) {
+  const int64_t index = fault.index[fault.axis];
+  if (index >= 0) return "";
+  return ", from the end: index " + std::to_string(index - outer.dims[fault.axis]);
+}
+
 }  // namespace
 
 Names::Names(const Program& program, std::string_view text) {
@@ -111,8 +118,8 @@ Status index_error(const Names& names, const std::vector<PathStep>& path, const 
   return {Code::kIndex,
           "JaxRecError: " + names.function(fault.call->callee) + " read " + name + "[" +
               format_list(fault.index) + "], which is out of range for " + shape + " (axis " +
-              std::to_string(fault.axis) + "). Call path: " + format_path(names, path) +
-              ". Check the indices in '" + full + "'.",
+              std::to_string(fault.axis) + from_the_end(fault, outer) + "). Call path: " +
+              format_path(names, path) + ". Check the indices in '" + full + "'.",
           0};
 }
 

@@ -110,7 +110,7 @@ Status run_unguarded(const Program& program, const Request& request) {
   status = check_ports(program.results, request.results, request.lanes, "result");
   if (!status.ok()) return status;
   std::vector<Outer> outers;
-  status = bind_outers(program.outers, request.outers, request.outer_lanes, outers);
+  status = bind_outers(program.outers, request.outers, request.outer_lanes, request.lanes, outers);
   if (!status.ok()) return status;
   Invocation at{program,
                 outers,

@@ -17,7 +17,7 @@ struct Request {
   std::vector<Array> roots;         // arguments of the entry function: [lanes, elements of one]
   std::vector<Array> outers;        // arrays that all calls read; some with a leading axis
   std::vector<Array> results;       // of the entry function: [lanes, elements of one]
-  Span<const int64_t> outer_lanes;  // stride and size by outer array: see Outer; size 0: no axis
+  Span<const int64_t> outer_lanes;  // stride and size by outer array: see Outer; size -1: no axis
   std::string_view names;           // see Names
   int64_t lanes = 0;
   int64_t max_calls = -1;         // of all lanes together; negative: any number

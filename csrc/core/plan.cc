@@ -89,7 +89,7 @@ Status bind_request(const Request& request, Program& program, std::vector<Outer>
   if (Status status = decode(request.program, program); !status.ok()) return status;
   if (Status status = check_widths(request, program.cells.size()); !status.ok()) return status;
   if (Status status = check_roots(request, program); !status.ok()) return status;
-  return bind_outers(program.outers, request.outers, request.outer_lanes, outers);
+  return bind_outers(program.outers, request.outers, request.outer_lanes, request.lanes, outers);
 }
 
 std::string Schedule::call_path(int64_t frame) const {

@@ -20,7 +20,7 @@ struct Request {
   Span<const int64_t> program;
   std::vector<Array> roots;  // [lanes] each: the entry function's control arguments
   std::vector<Array> outers;
-  Span<const int64_t> outer_lanes;  // (stride, size) an outer; size 0: not batched
+  Span<const int64_t> outer_lanes;  // (stride, size) an outer; size -1: not batched
   int64_t lanes = 0;
   Span<const int64_t> widths;
   Span<const double> costs;  // as `make_agenda` takes them

@@ -123,7 +123,7 @@ struct Job {
     if (!more_roots.empty()) request.roots.push_back(view(more_roots, 1));
     for (size_t i = 0; i < outers.size(); ++i) {
       request.outers.push_back(view(outers[i], 2 + i));
-      lanes_.insert(lanes_.end(), {1, 0});
+      lanes_.insert(lanes_.end(), {0, -1});
     }
     request.outer_lanes = lanes_;
     request.lanes = static_cast<int64_t>(roots.size());

@@ -99,7 +99,7 @@ struct Native {
     for (size_t i = 0; i < outers.size(); ++i) {
       dims[i + 1] = static_cast<int64_t>(outers[i].size());
       request.outers.push_back({outers[i].data(), DType::kI32, {&dims[i + 1], 1}});
-      outer_lanes.insert(outer_lanes.end(), {1, 0});
+      outer_lanes.insert(outer_lanes.end(), {0, -1});
     }
     for (auto& out : results) request.results.push_back({out.data(), DType::kI32, {&dims[0], 1}});
     request.outer_lanes = outer_lanes;

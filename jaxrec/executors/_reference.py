@@ -133,9 +133,11 @@ class Interpreter:
         self, array: str, index: Sequence[int], shape: tuple[int, ...], axis: int
     ) -> None:
         sizes = f"{shape[0]} elements" if len(shape) == 1 else f"shape {shape}"
+        # A negative index counts from the end: the size of the axis was added to it already.
+        end = f", from the end: index {index[axis] - shape[axis]}" if index[axis] < 0 else ""
         raise JaxRecError(
             f"{self._running.name} read {array.rpartition('.')[2]}[{', '.join(map(str, index))}], "
-            f"which is out of range for an array of {sizes} (axis {axis}). Call path: "
+            f"which is out of range for an array of {sizes} (axis {axis}{end}). Call path: "
             f"{format_path(self._path())}. Check the indices in '{array}'."
         )
 

@@ -31,7 +31,10 @@ def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
         results.append(interpreter.run(args))
         calls.append(interpreter.calls)
     _check_capacity(params, sum(map(len, calls)))
-    columns = [jnp.stack(column) for column in zip(*results, strict=True)]
+    columns = [
+        jnp.stack([lane[k] for lane in results]) if results else jnp.zeros((0, *a.shape), a.dtype)
+        for k, a in enumerate(program.result_avals)
+    ]
     return columns + (_report(params, calls) if params.collect else [])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,7 +44,9 @@ def pack(parts: Sequence[Any], batch: int = 0) -> Any:
     """Puts values that share a tape row one after the other, behind `batch` leading axes."""
     if len(parts) == 1:
         return parts[0]
-    return jnp.concatenate([x.reshape(*x.shape[:batch], -1) for x in parts], axis=batch)
+    # Not -1: there may be no rows.
+    rows = [x.reshape(*x.shape[:batch], math.prod(x.shape[batch:])) for x in parts]
+    return jnp.concatenate(rows, axis=batch)
 
 
 def unpack(row: Any, avals: Sequence[Any], batch: int = 0) -> list[Any]:

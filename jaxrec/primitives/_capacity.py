@@ -21,12 +21,13 @@ from jaxrec.primitives._params import (
 )
 from jaxrec.primitives._primitives import run_compiled
 from jaxrec.schedule._layout import Layout, bucket, make_layout
-from jaxrec.schedule._limits import STEPPED_CALLS, Limits, limits_for
+from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
 from jaxrec.schedule._plan import plan_on_host
 from jaxrec.split._bound import most_calls
 
-_ROOM = (1 << 12, 1 << 16, Limits.depth, STEPPED_CALLS)
-"""Calls for which an eager stepped invocation gets room, as it turns out to need it."""
+_ROOM = (1 << 12, 1 << 16)
+"""Calls for which an eager stepped invocation gets room, as it turns out to need it, before it gets
+as much as a recursion that ends may need."""
 
 
 def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
@@ -128,7 +129,7 @@ def _layout_for_planning(params: Params) -> Layout:
 def limits_of(params: Params) -> Limits:
     """When the recursion is taken to be without end."""
     bounds = params.max_calls, params.declared, derived_bound(params)
-    return limits_for(*bounds, stepped=params.program.is_stepped)
+    return limits_for(*bounds, stepped=stepped_limits(params.program))
 
 
 def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:
@@ -148,7 +149,10 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     """
     program = params.program
     key = ("room", params.lanes)
-    sizes = [size for size in _ROOM if size >= program.cache.get(key, 0)]
+    limits = stepped_limits(program)
+    assert limits is not None
+    sizes = sorted({min(size, limits.calls) for size in (*_ROOM, limits.depth, limits.calls)})
+    sizes = [size for size in sizes if size >= program.cache.get(key, 0)]
     for size in sizes:
         sized = dataclasses.replace(params, max_calls=size)
         try:

@@ -48,6 +48,7 @@ class Options:
         known = [f.name for f in dataclasses.fields(self)]
         for name in changed:
             if name not in known:
+                known += ["static_argnums", "static_argnames"]
                 raise SignatureError(f"option {name!r}: expected one of {', '.join(known)}")
         return dataclasses.replace(self, **changed)
 
@@ -314,7 +315,8 @@ class Invocation:
         else:
             roots = [_with_lanes(leaves[k], axes[k], lanes) for k in traced.roots]
         mapped = tuple(axes[k] is not None for k in traced.outers)
-        return [*outers, *captured, *roots], self._params(mapped, lanes or 1, collect)
+        lanes = 1 if lanes is None else lanes
+        return [*outers, *captured, *roots], self._params(mapped, lanes, collect)
 
     def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
         """The static parameters; `mapped`: which outer values have the lanes in front."""

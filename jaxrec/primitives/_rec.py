@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
 from jaxrec.lowering._forward import results
@@ -160,6 +161,17 @@ def _reference_jvp(
 
 
 _compat.register_jvp(rec_p, rec_jvp)
+
+
+def _rec_transpose(cts: Any, *operands: Any, params: Params) -> list[Any]:
+    name = params.program.name
+    raise UnsupportedError(
+        f"jax.linear_transpose of {name}: a recursive function is not known to be linear. If it "
+        f"is, its transpose is its derivative at any point: _, transpose = jax.vjp({name}, zeros)."
+    )
+
+
+_compat.register_transpose(rec_p, _rec_transpose)
 
 
 def _rec_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: Params) -> Any:

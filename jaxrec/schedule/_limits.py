@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from jaxrec.split._program import Program
+
 _PATH_HEAD, _PATH_TAIL = 3, 1
 
 
@@ -26,25 +28,41 @@ class Limits:
     depth: int = 1 << 20
 
 
-STEPPED_CALLS = 1 << 21
-"""The most calls by default of a recursion that runs cells to find out whether it goes on."""
-
+_STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
+"""What a recursion that runs cells to find out whether it goes on may do by default: calls, and
+bytes of values on tapes. Half of it if it only nests."""
 
 REFERENCE_DEPTH = 1 << 13
 """The most nested calls by default of executor "reference", which takes its time for each."""
 
 
-def limits_for(*bounds: int | None, stepped: bool = False, depth: int = Limits.depth) -> Limits:
+def stepped_limits(program: Program) -> Limits | None:
+    """The default limits of a stepped recursion; None: it is planned."""
+    if not program.is_stepped:
+        return None
+    calls = min(_STEPPED_CALLS, _STEPPED_BYTES // max(program.call_bytes, 1))
+    return Limits(calls, calls // 2)
+
+
+def limits_for(
+    *bounds: int | None, stepped: Limits | None = None, depth: int = Limits.depth
+) -> Limits:
     """The limits of an invocation: the defaults, or twice the largest bound known if that is more.
 
     A bound that is too small is then told by the number of calls needed, not taken for a recursion
     without end.
+
+    Args:
+        *bounds: on calls, as far as there are any.
+        stepped: the defaults of a stepped recursion; None: it is planned.
+        depth: the default for nested calls of a planned one.
     """
     known = max([bound for bound in bounds if bound is not None], default=0)
-    calls = STEPPED_CALLS if stepped else Limits.calls
-    if known <= STEPPED_CALLS and stepped:  # room that an eager call has tried, declared by nobody
-        return Limits(calls, max(depth, known))
-    return Limits(max(calls, 2 * known), max(depth, 2 * known))
+    if stepped is None:
+        return Limits(max(Limits.calls, 2 * known), max(depth, 2 * known))
+    if known <= stepped.depth or known == stepped.calls:  # room that an eager call has tried
+        return stepped
+    return Limits(max(stepped.calls, 2 * known), 2 * known)
 
 
 def format_path(steps: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from jaxrec import _core
 from jaxrec._errors import from_message
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._limits import limits_for
-from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._plan import LanePattern, lane_numbers
 from jaxrec.split._native import NativeProgram
 
 _TARGET = "jaxrec_native"
@@ -61,7 +61,7 @@ class NativeCall:
     @functools.cached_property
     def outer_lanes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Two numbers for each outer array."""
-        return np.asarray([x for p in self.patterns for x in (p or (1, 0))], np.int64)
+        return lane_numbers(self.patterns)
 
     @functools.cached_property
     def function(self) -> _core.NativeFunction:

@@ -17,7 +17,7 @@ from jaxrec import _core
 from jaxrec._errors import from_message
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
-from jaxrec.schedule._limits import Limits, limits_for
+from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
 from jaxrec.split._program import Program
 
 _TARGET = "jaxrec_plan"
@@ -74,7 +74,7 @@ def _ffi_plan(
 
 def request_attributes(program: Program, layout: Layout, inputs: PlanInputs) -> dict[str, Any]:
     """What the scheduler's handlers are told beside the arrays."""
-    limits = limits_for(layout.max_calls, stepped=program.is_stepped)
+    limits = limits_for(layout.max_calls, stepped=stepped_limits(program))
     return {
         "lanes": np.int64(layout.lanes),
         "widths": np.asarray(layout.widths, np.int64),
@@ -154,4 +154,4 @@ def host_arguments(
 
 def lane_numbers(patterns: Sequence[LanePattern | None]) -> Any:
     """How lanes index arrays, as the scheduler takes it: two numbers an array."""
-    return np.asarray([x for p in patterns for x in (p or (1, 0))], np.int64)
+    return np.asarray([x for p in patterns for x in (p or (0, -1))], np.int64)

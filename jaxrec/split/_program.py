@@ -138,6 +138,12 @@ class Program:
         return bool(self.imports)
 
     @property
+    def call_bytes(self) -> int:
+        """The most bytes of values that one call puts on tapes."""
+        sizes = [aval.size * aval.dtype.itemsize for aval in self.classes]
+        return sum(n * size for n, size in zip(self.writes, sizes, strict=True))
+
+    @property
     def max_inputs(self) -> int:
         """The largest number of tape inputs of a cell."""
         return max((len(c.inputs) for c in self.cells), default=0)

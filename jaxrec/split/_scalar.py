@@ -7,6 +7,7 @@ nothing at run time. Arithmetic becomes one instruction an element.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -232,7 +233,8 @@ def _power(register: int, power: int, dtype: Any, to: Emitter) -> int:
 def _reduce(op: Prim, x: Registers, dtype: Any, to: Emitter) -> Registers:
     axes = tuple(op.eqn.params["axes"])
     kept = [k for k in range(x.ndim) if k not in axes]
-    rows = x.transpose([*kept, *axes]).reshape(*(x.shape[k] for k in kept), -1)
+    size = math.prod(x.shape[k] for k in axes)
+    rows = x.transpose([*kept, *axes]).reshape(*(x.shape[k] for k in kept), size)
     result = np.empty(rows.shape[:-1], dtype=object)
     for index in np.ndindex(*result.shape):
         first, *rest = rows[index]

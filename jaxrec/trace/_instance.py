@@ -26,6 +26,7 @@ class Definition:
         trips: of a helper that calls itself, how often each call from elsewhere runs it at most.
         order: how many derivative rules its calls stand inside of. What a rule computes beforehand
             has no derivative of that order: it is another function than the one called elsewhere.
+        static: the names and values of the static arguments.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Definition:
     helper: bool = dataclasses.field(default=False, compare=False)
     trips: int | None = dataclasses.field(default=None, compare=False)
     order: int = 0
+    static: tuple[tuple[str, Any], ...] = dataclasses.field(default=(), compare=False)
 
     def inside(self, rules: int) -> Definition:
         """The function as it is called inside so many more derivative rules."""

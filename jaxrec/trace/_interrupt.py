@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from jaxrec.trace._instance import Definition
-from jaxrec.trace._signature import Signature
+from jaxrec.trace._signature import Signature, differences
 
 T = TypeVar("T")
 
@@ -22,9 +22,12 @@ class Unresolved(Interruption):
 class Widened(Interruption):
     """A call passes a stronger type where the first call passed a Python number."""
 
-    def __init__(self, definition: Definition, before: Signature, after: Signature) -> None:
+    def __init__(
+        self, definition: Definition, before: Signature, after: Signature, names: Sequence[str]
+    ) -> None:
         super().__init__(definition.name)
         self.definition, self.before, self.after = definition, before, after
+        self.lines = [f"{definition.name}: {x}" for x in differences(before, after, names)]
 
 
 def to_end(transform: Callable[[Callable[..., Any]], T], fun: Callable[..., Any]) -> T:

@@ -49,6 +49,12 @@ from jaxrec.trace._signature import (
 
 _MAX_TYPE_ROUNDS = 4
 
+_MAX_SPECIALISED = 256
+"""The most functions, called by one another, that one function becomes by its static arguments."""
+
+_NESTED = 16
+"""Bodies traced inside one another, from which on they are why Python's stack does not suffice."""
+
 
 class TracedProgram:
     """A recursive function and every function that it reaches, traced.
@@ -61,9 +67,20 @@ class TracedProgram:
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
+        self._widenings: list[str] = []
         names = leaf_names(definition.arg_names, args)
-        while not self._try_tracing(definition, signature, names):
-            pass
+        try:
+            while not self._try_tracing(definition, signature, names):
+                pass
+        except RecursionError:
+            innermost = self.instances[-1]
+            if _specialised(innermost) < _NESTED:
+                raise
+            raise RecursionLimitError(_ever_new(innermost)) from None
+        except TypeError as error:
+            if not self._widenings:
+                raise
+            raise SignatureError(_after_widening(self._widenings, error)) from error
         self.has_path = add_paths(self.instances)
         bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
@@ -82,6 +99,7 @@ class TracedProgram:
             self._trace_until_types_hold()
         except Widened as found:
             self._widened[found.definition, found.before] = found.after
+            self._widenings += found.lines
             return False
         return True
 
@@ -89,6 +107,12 @@ class TracedProgram:
     def entry(self) -> Instance:
         """The function that the user called."""
         return self.instances[0]
+
+    def static_names(self, fun: Any) -> frozenset[str]:
+        """The static arguments of the function called, if `fun` is what it runs."""
+        definition = self.entry.definition
+        is_same = definition.key[0] is fun
+        return frozenset(name for name, _ in definition.static) if is_same else frozenset()
 
     def _add(
         self,
@@ -98,6 +122,8 @@ class TracedProgram:
         caller: Instance | None,
     ) -> Instance:
         instance = Instance(len(self.instances), definition, args, names, caller)
+        if _specialised(instance) > _MAX_SPECIALISED:
+            raise RecursionLimitError(_ever_new(instance))
         self.instances.append(instance)
         self._by_definition.setdefault(definition, []).append(instance)
         return instance
@@ -141,7 +167,7 @@ class TracedProgram:
         for instance in recursive:
             wider = common(instance.args, got)
             if wider is not None:
-                raise Widened(definition, instance.args, wider)
+                raise Widened(definition, instance.args, wider, names)
         same = next((x for x in known if not differences(x.args, got)), None)
         if same is not None or not recursive:
             return same
@@ -278,6 +304,31 @@ class TracedProgram:
             f"the result of {instance.name} differs from the type {source}:\n  {lines}\n"
             "All paths through a recursive function return one type; convert one of them."
         )
+
+
+def _specialised(instance: Instance) -> int:
+    """How many functions of one name call one another, up to this one."""
+    return sum(x.name == instance.name for x in instance.chain())
+
+
+def _ever_new(instance: Instance) -> str:
+    name, nested = instance.name, _specialised(instance)
+    static = ", ".join(f"{key}={value!r}" for key, value in instance.definition.static)
+    return (
+        f"{name} is another function for every value of its static arguments, and {nested} of them "
+        f"call one another, the last with ({static}). Does the recursion over static arguments "
+        "end? If it has to be so deep, pass what changes from call to call as an array, or "
+        f"declare the result type: rec_fn(out=...), with which up to {_MAX_SPECIALISED} are "
+        "traced one after the other instead of one inside the other."
+    )
+
+
+def _after_widening(widenings: Sequence[str], error: Exception) -> str:
+    lines = "\n  ".join(widenings)
+    return (
+        f"{error}\nAn argument that is first a Python number was given the type of the array that "
+        f"a recursive call passes in its place:\n  {lines}\nConvert one of the two."
+    )
 
 
 def _cast(leaves: list[Any], expected: Signature) -> list[Any]:

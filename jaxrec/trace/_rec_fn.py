@@ -77,10 +77,10 @@ class RecFn:
                 return repeat(args)
             except (OverflowError, FloatingPointError):
                 pass  # what is below says more
-        definition, dynamic = self._bind(args, kwargs)
         running = _context.current()
         if running is not None:
-            return running.call(definition, dynamic)
+            return running.call(*self._bind(args, kwargs, running.program.static_names(self._fun)))
+        definition, dynamic = self._bind(args, kwargs)
         invocation = self._invocation(definition, dynamic)
         result = invocation.call()
         if is_plain and len(dynamic) == len(args) and _compat.evaluates_now():
@@ -90,7 +90,7 @@ class RecFn:
         return result
 
     def with_options(self, **options: Any) -> RecFn:
-        """The same function with other options: `max_calls`, `policy`, `out`, `memo`, `workers`.
+        """The same function with other options of `rec_fn`; those not named stay as they are.
 
         Args:
             **options: as the arguments of `rec_fn` of these names.
@@ -110,8 +110,11 @@ class RecFn:
         """
         _check_max_calls(self._name, options.get("max_calls"))
         _check_workers(self._name, options.get("workers", 0))
+        static = {name: options.pop(name) for name in _STATIC if name in options}
         changed = copy.copy(self)
         changed._options = self._options.replace(**options)
+        if static:
+            changed._static = _static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
         changed._definitions = {}
         changed._repeats = {}
         return changed
@@ -192,10 +195,22 @@ class RecFn:
     def _invocation(self, definition: Definition, dynamic: list[Any], **how: Any) -> Invocation:
         return Invocation(definition, dynamic, self._options, self._cache, **how)
 
-    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Definition, list[Any]]:
-        """Splits the arguments of a call into the definition they specialise and the arrays."""
+    def _bind(
+        self,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        at_root: frozenset[str] = frozenset(),
+    ) -> tuple[Definition, list[Any]]:
+        """Splits the arguments of a call into the definition they specialise and the arrays.
+
+        Args:
+            args: of the call.
+            kwargs: likewise.
+            at_root: names of arguments that are static besides, since at the root they are.
+        """
         arguments = self._arguments((*self._bound, *args), kwargs)
-        static = {n: arguments[n] for n in arguments if n in self._static} if self._static else {}
+        names = self._static | at_root
+        static = {n: arguments[n] for n in arguments if n in names} if names else {}
         if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
             static[next(iter(arguments))] = _Identity(self._bound[0])
         self._check_hashable(static)
@@ -251,7 +266,9 @@ class RecFn:
                 arguments = restored(dynamic)
                 return declared(*arguments.args, **arguments.kwargs)
 
-        return Definition(self._name, fun, (self._fun, values), out, names, self._options.memo)
+        shown = tuple(static.items())
+        memo = self._options.memo
+        return Definition(self._name, fun, (self._fun, values), out, names, memo, static=shown)
 
     def _check_hashable(self, static: dict[str, Any]) -> None:
         for name, value in static.items():
@@ -262,6 +279,9 @@ class RecFn:
                     f"static argument {name} of {self._name} is a {type(value).__name__}, which is "
                     "not hashable; static arguments are compared to find the traced program"
                 ) from None
+
+
+_STATIC = ("static_argnums", "static_argnames")
 
 
 def rec_fn(
@@ -289,7 +309,8 @@ def rec_fn(
         max_calls: a bound on the calls of one invocation, all examples together, iterations of
             loops with calls included. Needed only under `jit`, and only where it does not follow
             from the arguments (the nodes of an array of N nodes: N calls). Without it a recursion
-            is stopped at 10,000,000 calls, or 1,048,576 nested ones.
+            is stopped at 10,000,000 calls, or 1,048,576 nested ones; one whose control is computed
+            from arrays at 2,097,152 calls, or fewer where their values take more than 1 GiB.
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.
         static_argnames: names of such arguments.
         policy: which intermediate results of a cell the backward pass keeps, as for
@@ -344,7 +365,8 @@ def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
 
 
 def _check_max_calls(name: str, max_calls: Any) -> None:
-    if max_calls is not None and not (isinstance(max_calls, int | np.integer) and max_calls > 0):
+    is_count = isinstance(max_calls, int | np.integer) and not isinstance(max_calls, bool)
+    if max_calls is not None and not (is_count and max_calls > 0):
         raise SignatureError(
             f"max_calls={max_calls!r} of {name}: expected a positive integer, a bound on the calls "
             "of one invocation, or None"
