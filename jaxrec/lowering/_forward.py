@@ -104,7 +104,8 @@ def run_forward(
 
 def _fire(bound: Bound, spec: CellSpec, width: int, fun: WaveCell, wave: Any, state: Any) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
-    outs, kept = fun(*operands(bound, spec, state[0], wave[2], width))
+    read = operands(bound, spec, state[0], wave[2], width)
+    outs, kept = _wave.in_its_wave(spec, wave[1] > 0, fun, *read)
     return write(spec, outs, kept, wave, state)
 
 

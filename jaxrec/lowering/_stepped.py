@@ -56,7 +56,8 @@ def _body(bound: Bound, stepping: Stepping, spec: CellSpec, width: int, cell_at:
 
     def run(wave: Any, state: State) -> tuple[Any, State]:
         rows = stepping.operands(spec, width, wave)
-        outs, kept = fun(*_operands(bound, spec, state[0], rows))
+        read = _operands(bound, spec, state[0], rows)
+        outs, kept = _wave.in_its_wave(spec, rows.lanes[0] >= 0, fun, *read)
         state = write(spec, outs, kept, wave, state)
         return stepping.after(rows.lanes, state[0]), state
 

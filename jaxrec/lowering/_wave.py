@@ -13,6 +13,7 @@ from jaxrec.lowering._rows import gather, gather_rows
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
 Body = Callable[[Any, Any], Any]
@@ -55,13 +56,18 @@ def _blank(rows: int, aval: Any) -> Any:
 
 
 def block(tape: Any, start: Any, width: int) -> Any:
-    """`width` rows from `start`."""
-    return lax.dynamic_slice_in_dim(tape, start, width)
+    """`width` rows from `start`, which is not negative."""
+    return lax.dynamic_slice_in_dim(tape, start, width, allow_negative_indices=False)
+
+
+def row(table: Any, number: Any) -> Any:
+    """One row; the nearest one if there is none of this number."""
+    return block(table, number, 1)[0]
 
 
 def put(tape: Any, rows: Any, start: Any) -> Any:
-    """Overwrites rows from `start`."""
-    return lax.dynamic_update_slice_in_dim(tape, rows, start, 0)
+    """Overwrites rows from `start`, which is not negative."""
+    return lax.dynamic_update_slice_in_dim(tape, rows, start, 0, allow_negative_indices=False)
 
 
 def cell_outers(
@@ -76,6 +82,28 @@ def cell_outers(
             value = gather(value, (lanes // stride) % size)
         found.append(value)
     return found
+
+
+def in_its_wave(spec: CellSpec, fires: Any, fun: Callable[..., Any], *operands: Any) -> Any:
+    """`fun(*operands)`, a cell, in the loop over the waves.
+
+    XLA runs what only outer values go into before the loop, even if no wave of the cell comes. So
+    an operation that has to wait stands in a branch.
+
+    Args:
+        spec: the cell.
+        fires: true, which XLA does not know before the wave.
+        fun: the cell on a wave.
+        operands: its own.
+    """
+    if not has_to_wait(spec.cell.ops):
+        return fun(*operands)
+
+    def nothing() -> Any:
+        types = jax.eval_shape(fun, *operands)
+        return jax.tree.map(lambda t: lax.empty(t.shape, t.dtype), types)
+
+    return lax.cond(fires, lambda: fun(*operands), nothing)
 
 
 def outer_by_row(spec: CellSpec, patterns: Sequence[LanePattern | None]) -> list[bool]:
@@ -137,12 +165,12 @@ def run_waves(
         return (wave >= 0) if backward else (wave < total)
 
     def kind_of(wave: Any) -> Any:
-        return tables.waves[jnp.clip(wave, 0, layout.max_waves - 1), 0]
+        return row(tables.waves, wave)[0]
 
     def loop(matches: Callable[[Any], Any], body: Body, carry: Any) -> Any:
         def one(carry: Any) -> Any:
             wave, state = carry
-            return wave + step, body(tables.waves[wave], state)
+            return wave + step, body(row(tables.waves, wave), state)
 
         return lax.while_loop(lambda c: running(c[0]) & matches(kind_of(c[0])), one, carry)
 
@@ -150,7 +178,7 @@ def run_waves(
         for kind in sorted(bodies, reverse=backward):
             carry = loop(lambda k, kind=kind: k == kind, bodies[kind], carry)
         if len(bodies) < kinds:
-            carry = loop(lambda k: idle[jnp.clip(k, 0)], lambda _, state: state, carry)
+            carry = loop(lambda k: row(idle, k), lambda _, state: state, carry)
         return carry
 
     first = total - 1 if backward else jnp.zeros_like(total)

@@ -89,7 +89,8 @@ class Params:
         Waves of executor "reference" are as narrow as can be.
         """
         assert self.max_calls is not None
-        widths = choose_widths(self.lanes, self.max_calls, readers=readers)
+        cells = len(self.program.cells)
+        widths = choose_widths(self.lanes, self.max_calls, readers=readers, cells=cells)
         return make_layout(
             self.program,
             self.lanes,

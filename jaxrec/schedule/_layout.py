@@ -26,6 +26,9 @@ _FEWEST = 4
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
 
+_FEW_CELLS = 8
+"""Up to how many cells are compiled at three batch sizes; more at two."""
+
 MOST_STEP_ROWS = 1024
 """The most rows of a step of the contraction that makes the cotangents of outer values."""
 
@@ -86,22 +89,28 @@ class Layout:
         return 8 * math.ceil(expected / steps / 8)
 
 
-def choose_widths(lanes: int, max_calls: int, *, readers: bool = False) -> tuple[int, ...]:
+def choose_widths(
+    lanes: int, max_calls: int, *, readers: bool = False, cells: int = 1
+) -> tuple[int, ...]:
     """Batch sizes for an invocation: one call, about the number of roots, and four times that.
 
     Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
     are ready once the leaves are done, and the waves narrow towards the end. Where four times the
     number of roots is too wide, a quarter of it takes its place. A wave of one call multiplies a
-    matrix and a vector, which takes half as long as two rows do.
+    matrix and a vector, which takes half as long as two rows do. Of many cells few calls of each
+    are ready, and two sizes are enough: compiling takes as long as there are cells times sizes.
 
     Args:
         lanes: number of roots.
         max_calls: the largest number of calls.
         readers: whether the cells are differentiated, for which they have two rows at least.
+        cells: how many cells there are.
     """
     ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
     many = min(max(ready, _FEWEST), _WIDEST)
-    sizes = {2 if readers else 1, many, 4 * many if 4 * many <= _WIDEST else many // 4}
+    sizes = {2 if readers else 1, many}
+    if cells <= _FEW_CELLS:
+        sizes.add(4 * many if 4 * many <= _WIDEST else many // 4)
     return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, 2)))
 
 
@@ -115,7 +124,8 @@ def make_layout(
     readers: bool = False,
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
-    widths = widths or choose_widths(lanes, max_calls, readers=readers)
+    cells = len(program.cells)
+    widths = widths or choose_widths(lanes, max_calls, readers=readers, cells=cells)
     costs = _wave_costs(program, widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]

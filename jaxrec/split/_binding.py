@@ -23,6 +23,7 @@ import numpy as np
 from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split import _scalar
 from jaxrec.split._demand import Demand, decides_work, find_demand
+from jaxrec.split._patience import has_to_wait
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,15 +129,16 @@ def _demand(graph: Graph, binding: Binding) -> Demand:
 
 
 def derived_values(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Value]:
-    """The values that are computed from outer values alone."""
+    """The values that are computed from outer values alone, and may be for nothing."""
     found: set[Value] = set()
+    surely = set(graph.entry.body.ops)
     for function in graph.functions:
         for op in walk(function.body):
             if isinstance(op, Prim) and not op.eqn.effects and op.inputs:
                 known = [
                     a for a in op.inputs if isinstance(a, Const) or a in outer_of or a in found
                 ]
-                if len(known) == len(op.inputs):
+                if len(known) == len(op.inputs) and (op in surely or not has_to_wait([op])):
                     found.update(op.outputs)
     return frozenset(found)
 

@@ -29,11 +29,6 @@ def shared_elements(cell: Cell) -> int:
     )
 
 
-def calls_host(cell: Cell) -> bool:
-    """Whether a cell calls a Python function."""
-    return any("callback" in name for name, *_ in _equations(cell.ops))
-
-
 def _equations(ops: Sequence[Op]) -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
     for op in ops:
         if isinstance(op, Prim):

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._tasks import KernelFunction, Label, token_of
-from jaxrec.split._cost import calls_host
+from jaxrec.split._patience import calls_host
 from jaxrec.split._program import Program
 
 _MOST_WAVES = 16
@@ -37,7 +37,7 @@ def waves_together(program: Program, costs: Sequence[float]) -> tuple[int, ...]:
     wave.
     """
     if "calls host" not in program.cache:
-        program.cache["calls host"] = [calls_host(spec.cell) for spec in program.cells]
+        program.cache["calls host"] = [calls_host(spec.cell.ops) for spec in program.cells]
     alone, widths = program.cache["calls host"], len(costs) // max(len(program.cells), 1)
     return tuple(1 if alone[kind // widths] else _fitting(cost) for kind, cost in enumerate(costs))
 
