@@ -29,6 +29,25 @@ def valid_rows(calls, leaf):
     return np.asarray(leaf)[np.asarray(calls.valid)]
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_room_for_calls_that_are_found_by_running(executor):
+    """More than there are nodes in the arrays that index them."""
+
+    @jr.rec_fn
+    def hop(w, i):
+        def on():
+            far = jnp.argmax(w[i]).astype(jnp.int32)
+            return jnp.tanh(hop(w, i - 1 - far) + hop(w, i - 2))
+
+        return jr.cond(i <= 1, lambda: w[jnp.maximum(i, 0)] * 1.0, on)
+
+    w = jnp.tile(jnp.array([0.3, 0.2, 0.5]), (14, 1))
+    with jr.executor(executor):
+        result, calls = jr.collect(hop)(w, 13)
+        assert_close(result, hop(w, 13), 1e-6)
+    assert calls.valid.sum() == 73
+
+
 @executors
 def test_calls_come_in_depth_first_order(executor):
     w, tree = weights(), forest()

@@ -264,8 +264,9 @@ def test_call_paths() -> None:
     assert paths[4] == "tree_lstm -> tree_lstm[1]"
     with pytest.raises(IndexError, match="there is no frame 5"):
         schedule.call_path(5)
-    long = plan(EVEN_ODD, [np.array([20], np.int32)], names=EVEN_ODD_NAMES)
-    assert long.call_path(20) == ("even -> odd[7] -> even[3] -> ... (17 more) ... -> even[3]")
+    long = plan(EVEN_ODD, [np.array([80], np.int32)], names=EVEN_ODD_NAMES)
+    assert long.call_path(20) == "even" + " -> odd[7] -> even[3]" * 10
+    assert long.call_path(80) == "even -> odd[7] -> even[3] -> ... (77 more) ... -> even[3]"
 
 
 def test_too_many_calls_names_the_number_needed() -> None:
@@ -277,8 +278,8 @@ def test_too_many_calls_names_the_number_needed() -> None:
     assert caught.value.args == (
         "CAPACITY",
         f"CapacityError: tree_lstm made {calls} calls in one invocation, but max_calls is "
-        f"{calls - 1}. Pass rec_fn(max_calls={calls}) or more (or call eagerly, where capacity "
-        "grows by itself).",
+        f"{calls - 1}. Pass rec_fn(max_calls={calls}) or more (or none, and call eagerly: "
+        "capacity then grows by itself).",
         calls,
     )
 

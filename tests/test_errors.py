@@ -448,6 +448,22 @@ class TestOptions:
         with pytest.raises(jr.UnsupportedError, match=message), jr.executor("warp"):
             pass
 
+    @pytest.mark.parametrize(
+        ("option", "value", "expected"),
+        [
+            ("memo", "yes", "True or False"),
+            ("policy", 3, "a function as of jax.checkpoint_policies"),
+            ("out", 3, "a pytree of jax.ShapeDtypeStruct"),
+            ("workers", -1, "a number of threads"),
+        ],
+    )
+    def test_wrong_values(self, option, value, expected):
+        message = f"{option}={value!r} of total: expected {expected}"
+        with pytest.raises(jr.SignatureError, match=message):
+            total.with_options(**{option: value})
+        with pytest.raises(jr.SignatureError, match=f"of <lambda>: expected {expected}"):
+            jr.rec_fn(lambda x: x, **{option: value})
+
     def test_unknown_option(self):
         with pytest.raises(
             jr.SignatureError, match=r"option 'max_call': expected one of .*max_calls"

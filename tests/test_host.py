@@ -232,7 +232,52 @@ class TestUnderJit:
         assert_close(jax.jit(RNN)(*args), got, 1e-5)
 
 
+class TestSettings:
+    def test_without_jit_the_cells_are_compiled_all_the_same(self, args):
+        want = jax.value_and_grad(lambda w: loss(RNN(w, *args[1:])))(args[0])
+        with jr.executor("host"), jax.disable_jit():
+            got = jax.value_and_grad(lambda w: loss(RNN(w, *args[1:])))(args[0])
+        assert_close(got, want, 1e-5)
+
+    @pytest.mark.slow
+    def test_arguments_come_to_the_device(self):
+        script = """
+            import jax
+            jax.config.update("jax_num_cpu_devices", 2)
+            import jax.numpy as jnp
+            import jaxrec as jr
+
+            @jr.rec_fn
+            def halve(x, n):
+                is_done = (n == 0) | (jnp.sum(x) < 0)
+                return jr.cond(is_done, lambda: x, lambda: halve(x / 2, n - 1))
+
+            mesh = jax.sharding.Mesh(jax.devices(), "d")
+            spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+            for place in (jax.devices()[1], spread):
+                x = jax.device_put(jnp.ones(4), place)
+                with jr.executor("host"):
+                    assert (halve(x, 2) == 0.25).all()
+                    assert (jax.grad(lambda x: halve(x, 2).sum())(x) == 0.25).all()
+            print("done")
+        """
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "done\n", done.stderr
+
+
 class TestBounds:
+    @pytest.mark.parametrize("transform", [lambda f: f, jax.grad])
+    def test_a_declared_one_holds(self, args, transform):
+        bounded = RNN.with_options(max_calls=2)
+        run = transform(lambda w: loss(bounded(w, *args[1:])))
+        with jr.executor("host"), pytest.raises(jr.CapacityError, match="but max_calls is 2"):
+            run(args[0])
+
     @pytest.mark.slow
     def test_no_bound_is_needed_under_vmap_of_grad(self):
         @jr.rec_fn
@@ -378,6 +423,9 @@ class TestOptions:
             ("host", {"policy": "best"}, "policy 'best', expected one of 'adaptive'"),
             ("host", {"workers": 0}, "workers=0, expected 1 or more"),
             ("host", {"devices": []}, "devices is empty"),
+            ("host", {"devices": ["cpu"]}, r"devices=\['cpu'\], expected a list of devices"),
+            ("host", {"devices": 3}, "devices=3, expected a list of devices"),
+            ("host", {"place": 3}, "place=3, expected a mapping"),
             ("graph", {"workers": 2}, "executor 'graph' has no options"),
         ],
     )

@@ -193,6 +193,41 @@ def test_call_paths_follow_the_tree() -> None:
         schedule.call_path(5)
 
 
+def test_call_paths_tell_calls_apart() -> None:
+    @jr.rec_fn
+    def full(n: Any) -> Any:
+        return jr.cond(n == 0, lambda: 1, lambda: full(n - 1) + full(n - 1))
+
+    schedule = full.schedule(6)
+    assert len({schedule.call_path(row) for row in range(schedule.num_calls)}) == 127
+
+
+UNKNOWN = [
+    lambda: fold.schedule(ARGS[0], TREE, jax.ShapeDtypeStruct((), jnp.int32)),
+    lambda: fold.profile(jax.ShapeDtypeStruct((3, 3), jnp.float32), TREE, 0),
+    lambda: jax.jit(lambda i: fold.schedule(ARGS[0], TREE, i).num_calls)(0),
+    lambda: jax.jit(lambda i: fold.profile(ARGS[0], TREE, i))(0),
+    lambda: jax.vmap(lambda i: fold.schedule(ARGS[0], TREE, i).num_calls)(jnp.arange(2)),
+]
+
+
+@pytest.mark.parametrize("look", UNKNOWN)
+def test_values_have_to_be_known(look: Any) -> None:
+    with pytest.raises(jr.UnsupportedError, match=r"the value of argument \w+ is not known"):
+        look()
+
+
+@pytest.mark.parametrize("how", ["graph", "schedule", "profile"])
+def test_not_inside_a_body(how: str) -> None:
+    @jr.rec_fn
+    def inside(n: Any) -> Any:
+        getattr(inside, how)(n)
+        return jr.cond(n == 0, lambda: n, lambda: inside(n - 1))
+
+    with pytest.raises(jr.UnsupportedError, match=rf"{how}\(inside\) inside the body of inside"):
+        inside(3)
+
+
 def test_text_of_a_schedule_has_a_line_a_wave_and_an_end() -> None:
     short = fold.schedule(*ARGS)
     assert len(str(short).splitlines()) == 1 + len(short.waves)
@@ -334,8 +369,3 @@ def test_a_cell_that_draws_random_numbers_is_profiled() -> None:
     profile = walk_randomly.profile(jax.random.key(0), 3)
     assert profile.schedule.num_calls == 4
     assert all(cell.seconds > 0 for cell in profile.cells)
-
-
-def test_a_profile_under_jit_is_an_error() -> None:
-    with pytest.raises(jr.UnsupportedError, match=r"fold\.profile got arguments whose values"):
-        jax.jit(lambda i: fold.profile(*ARGS[:2], i))(0)

@@ -5,9 +5,6 @@
 namespace jaxrec {
 namespace {
 
-constexpr size_t kPathHead = 3;  // calls shown at a long path's start
-constexpr size_t kPathTail = 1;  // and at its end
-
 std::string next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   std::string line(text.substr(0, end));
@@ -86,8 +83,8 @@ Names::Names(const Program& program, std::string_view text) {
     outers_.push_back(or_numbered(next_line(text), "array", i));
 }
 
-std::string format_path(const Names& names, const std::vector<PathStep>& steps) {
-  const bool whole = steps.size() <= kPathHead + kPathTail + 1;
+std::string format_path(const Names& names, const std::vector<PathStep>& steps, size_t shown) {
+  const bool whole = steps.size() <= shown;
   std::string out;
   for (size_t i = 0; i < steps.size(); ++i) {
     if (i) out += " -> ";

@@ -12,6 +12,9 @@
 
 namespace jaxrec {
 
+constexpr size_t kPathHead = 3;  // calls shown at a long path's start
+constexpr size_t kPathTail = 1;  // and at its end
+
 /// Names of a program, from one text: a line per function, then a line per function with its
 /// control arguments' names between spaces, then a line per outer array. What is missing gets a
 /// number.
@@ -36,7 +39,8 @@ struct PathStep {
 };
 
 /// `f -> f[1] -> g[0]`: each call with the label of its call site. Long paths lose their middle.
-std::string format_path(const Names& names, const std::vector<PathStep>& steps);
+std::string format_path(const Names& names, const std::vector<PathStep>& steps,
+                        size_t shown = kPathHead + kPathTail + 1);
 
 /// `12,345`
 std::string format_count(int64_t n);

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostWidth = 1 << 24;
 constexpr int64_t kMostWorkers = 256;
+constexpr size_t kWholePath = 64;  // a path that is asked for is shown whole up to so many calls
 
 Status check_widths(const Request& request, size_t cells) {
   const size_t widths = request.widths.size(), costs = request.costs.size();
@@ -55,7 +56,7 @@ Status check_calls(const Request& request, const Schedule& schedule) {
   return capacity_error(names.function(schedule.program.entry) + " made " + n +
                             " calls in one invocation, but max_calls is " +
                             std::to_string(request.max_calls) + ". Pass rec_fn(max_calls=" + n +
-                            ") or more (or call eagerly, where capacity grows by itself).",
+                            ") or more (or none, and call eagerly: capacity then grows by itself).",
                         made);
 }
 
@@ -98,7 +99,7 @@ std::string Schedule::call_path(int64_t frame) const {
   for (int32_t at = static_cast<int32_t>(frame); at >= 0; at = frames->parents[at])
     path.push_back({frames->outline(at).function, frames->site(at)});
   std::reverse(path.begin(), path.end());
-  return format_path(Names(program, names), path);
+  return format_path(Names(program, names), path, kWholePath);
 }
 
 Status plan(const Request& request, Schedule& out) {

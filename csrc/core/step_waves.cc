@@ -99,7 +99,7 @@ Status Stepper::check_room(int32_t number, int32_t count) const {
                             " calls so far in one invocation, for whose values max_calls=" +
                             std::to_string(max_calls_) +
                             " leaves no room. Pass rec_fn(max_calls=...) with a greater number, or "
-                            "call eagerly, where capacity grows by itself.",
+                            "call eagerly without one: capacity then grows by itself.",
                         num_calls());
 }
 

@@ -259,7 +259,7 @@ Status Stepper::check_calls() const {
           " calls so far in one invocation, but max_calls is " + std::to_string(max_calls_) +
           ". Pass rec_fn(max_calls=...) with more than " + n +
           " (its calls depend on computed values, so how many are needed is known only at the "
-          "end), or call eagerly, where capacity grows by itself.",
+          "end), or call eagerly without one: capacity then grows by itself.",
       num_calls());
 }
 

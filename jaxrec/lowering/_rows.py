@@ -18,6 +18,8 @@ from jaxrec.schedule._handlers import register_handlers
 
 def gather(tape: Any, rows: Any) -> Any:
     """The rows of a tape at row numbers that the scheduler has made, by XLA."""
+    if tape.shape[0] == 0:  # an axis of no lanes, of which nothing will be read
+        return lax.empty((*rows.shape, *tape.shape[1:]), tape.dtype)
     return tape.at[rows].get(mode="promise_in_bounds")
 
 
@@ -89,5 +91,5 @@ def _sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
         mask = (starts + k < ends).reshape(starts.shape + (1,) * (rows.ndim - 1))
         return jnp.where(mask, rows, jnp.zeros_like(rows))
 
-    most = jnp.max(ends - starts)
+    most = jnp.max(ends - starts, initial=0)
     return lax.fori_loop(1, most, lambda k, total: total + term(k), term(0))

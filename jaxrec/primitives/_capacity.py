@@ -50,11 +50,14 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
         calls = plan_now(params, operands).num_calls
         enough = fixed is not None and calls <= fixed
         return dataclasses.replace(params, max_calls=fixed if enough else bucket(calls))
+    is_runnable = params.program.is_stepped and all(map(_compat.is_concrete, operands))
+    if is_runnable and params.declared is None:
+        calls = _count_calls(params, operands)
+        enough = fixed is not None and calls <= fixed
+        return dataclasses.replace(params, max_calls=fixed if enough else bucket(calls))
     params = dataclasses.replace(params, max_calls=fixed)
     if fixed is not None:
         return params
-    if params.program.is_stepped and all(map(_compat.is_concrete, operands)):
-        return dataclasses.replace(params, max_calls=bucket(_count_calls(params, operands)))
     if any(map(_compat.is_batched, operands)):
         return dataclasses.replace(params, max_calls=_calls_of_examples(params, operands))
     if derived is None:
@@ -116,7 +119,8 @@ def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = No
         return step_forward(on, operands, widths=layout.widths)[1]
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, operands)
-    return plan_on_host(params.program, layout, inputs, limits_of(params), params.max_calls)
+    bound = params.max_calls if params.max_calls is not None else params.declared
+    return plan_on_host(params.program, layout, inputs, limits_of(params), bound)
 
 
 def _layout_for_planning(params: Params) -> Layout:

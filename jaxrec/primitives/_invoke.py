@@ -289,6 +289,7 @@ class Invocation:
 
     def schedule(self) -> Schedule:
         """The schedule of these arguments."""
+        self._check_known("schedule")
         operands, params = self._operands(1)
         plan = plan_now(dataclasses.replace(params, max_calls=None), operands)
         sized = dataclasses.replace(params, max_calls=bucket(plan.num_calls))
@@ -298,8 +299,20 @@ class Invocation:
         """Runs the function and measures it."""
         from jaxrec.schedule._profile import profile_call
 
+        self._check_known("profile")
         operands, params = self._operands(1)
         return profile_call(params, operands)
+
+    def _check_known(self, what: str) -> None:
+        names = leaf_names(self._definition.arg_names, self._args)
+        for name, leaf in zip(names, self._leaves, strict=True):
+            if isinstance(leaf, jax.ShapeDtypeStruct) or not _compat.is_concrete(leaf):
+                raise UnsupportedError(
+                    f"{self._definition.name}.{what}: the value of argument {name} is not known, "
+                    f"got {leaf}. Which calls are made follows from values: pass arrays, outside "
+                    "of jit, vmap and grad. From types follows the graph: "
+                    f"{self._definition.name}.graph(...)."
+                )
 
     def _operands(self, lanes: int | None, collect: bool = False) -> tuple[list[Any], Params]:
         """The operands and parameters of an invocation; no lanes: one, whose axis is left out."""

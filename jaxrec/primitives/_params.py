@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrec import _compat
 from jaxrec.executors.host._options import HostOptions
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Value, walk
 from jaxrec.lowering._cell import evaluate
@@ -173,9 +174,10 @@ def control_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
         evaluate(ops, env, lookup)
         return env[value]
 
-    if not any(patterns):
+    if any(patterns):
+        compute = jax.vmap(compute, in_axes=tuple(0 if p else None for p in patterns))
+    with _compat.without_checks():  # of what a branch that is not taken would make of it
         return compute(*values)
-    return jax.vmap(compute, in_axes=tuple(0 if p else None for p in patterns))(*values)
 
 
 def _by_lane(value: Any, pattern: LanePattern | None, lanes: int) -> Any:

@@ -108,8 +108,7 @@ class RecFn:
             >>> int(jax.jit(double.with_options(max_calls=64))(10))
             1024
         """
-        _check_max_calls(self._name, options.get("max_calls"))
-        _check_workers(self._name, options.get("workers", 0))
+        _check_options(self._name, options)
         static = {name: options.pop(name) for name in _STATIC if name in options}
         changed = copy.copy(self)
         changed._options = self._options.replace(**options)
@@ -129,6 +128,7 @@ class RecFn:
         Returns:
             The graph: `str()` prints it, `.dot()` gives Graphviz text, Jupyter draws it.
         """
+        self._check_outside("graph")
         return self._invocation(*self._bind(args, kwargs)).program.graph
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
@@ -141,6 +141,7 @@ class RecFn:
         Returns:
             A `Schedule` with `.waves`, `.num_calls`, `.depth` and `.call_path(row)`.
         """
+        self._check_outside("schedule")
         return self._invocation(*self._bind(args, kwargs)).schedule()
 
     def profile(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,6 +154,7 @@ class RecFn:
         Returns:
             A `Profile`: `str()` prints it, `.save_trace(path)` writes it for Perfetto.
         """
+        self._check_outside("profile")
         return self._invocation(*self._bind(args, kwargs)).profile()
 
     def cache_info(self) -> Any:
@@ -183,14 +185,17 @@ class RecFn:
 
     def collect(self, args: Sequence[Any], in_axes: Any) -> Any:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""
+        self._check_outside("jaxrec.collect")
+        definition, dynamic = self._bind(tuple(args), {})
+        return self._invocation(definition, dynamic, in_axes=in_axes).collect()
+
+    def _check_outside(self, what: str) -> None:
         running = _context.current()
         if running is not None:
             raise UnsupportedError(
-                f"jaxrec.collect({self._name}) inside the body of {running.name}: calls can be "
-                "collected only from outside. Collect the calls of the outermost function."
+                f"{what}({self._name}) inside the body of {running.name}: a recursion is looked at "
+                "as a whole, from outside. Do so where the outermost function is called."
             )
-        definition, dynamic = self._bind(tuple(args), {})
-        return self._invocation(definition, dynamic, in_axes=in_axes).collect()
 
     def _invocation(self, definition: Definition, dynamic: list[Any], **how: Any) -> Invocation:
         return Invocation(definition, dynamic, self._options, self._cache, **how)
@@ -352,8 +357,7 @@ def _make(
     fun: Callable[..., Any],
 ) -> RecFn:
     name = getattr(fun, "__name__", repr(fun))
-    _check_max_calls(name, options.max_calls)
-    _check_workers(name, options.workers)
+    _check_options(name, vars(options))
     return RecFn(fun, options, _static_names(fun, argnums, argnames))
 
 
@@ -364,20 +368,39 @@ def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
     return tuple(signature.parameters) if kinds <= by_position else None
 
 
-def _check_max_calls(name: str, max_calls: Any) -> None:
-    is_count = isinstance(max_calls, int | np.integer) and not isinstance(max_calls, bool)
-    if max_calls is not None and not (is_count and max_calls > 0):
-        raise SignatureError(
-            f"max_calls={max_calls!r} of {name}: expected a positive integer, a bound on the calls "
-            "of one invocation, or None"
-        )
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    for option, value in options.items():
+        accepted, expected = _OPTIONS.get(option, (None, ""))
+        if accepted is not None and not accepted(value):
+            raise SignatureError(f"{option}={value!r} of {name}: expected {expected}")
 
 
-def _check_workers(name: str, workers: Any) -> None:
-    if not isinstance(workers, int | np.integer) or workers < 0:
-        raise SignatureError(
-            f"workers={workers!r} of {name}: expected a number of threads, or 0: jaxrec chooses"
-        )
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_type(value: Any) -> bool:
+    leaves = jax.tree.leaves(value)
+    return callable(value) or all(hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves)
+
+
+_OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "max_calls": (
+        lambda value: value is None or (_is_integer(value) and value > 0),
+        "a positive integer, a bound on the calls of one invocation, or None",
+    ),
+    "workers": (
+        lambda value: _is_integer(value) and value >= 0,
+        "a number of threads, or 0: jaxrec chooses",
+    ),
+    "memo": (lambda value: isinstance(value, bool), "True or False"),
+    "policy": (
+        lambda value: value is None or callable(value),
+        "a function as of jax.checkpoint_policies, or None",
+    ),
+    "out": (_is_type, "a pytree of jax.ShapeDtypeStruct, or a function that gives it"),
+}
+"""What an option may be, and how to say it."""
 
 
 def _static_names(

@@ -44,6 +44,7 @@ class HostCall:
     looks: bool = True
 
     def __post_init__(self) -> None:
+        self.operands = list(map(self.options.at_home, self.operands))
         self._outers: dict[tuple[int, int], int] = {}
         self._rows: dict[tuple[int, bool, bool], Rows] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -55,6 +55,13 @@ class HostOptions:
         """Whether a schedule of so many domains keeps every core busy by itself."""
         return self.on_cpu and min(self.workers, domains) >= _cores()
 
+    def at_home(self, operand: Any) -> Any:
+        """An operand on the first device, where kernels expect it."""
+        home = self.devices[0]
+        if not isinstance(operand, jax.Array) or operand.devices() == {home}:
+            return operand
+        return jax.device_put(operand, home)
+
     def device_of(self, cell: str) -> int:
         """The number of the device that a cell runs on."""
         if self.place is None:
@@ -86,12 +93,26 @@ def host_options(
         workers = _cores()
     if not isinstance(workers, int) or workers < 1:
         raise UnsupportedError(f'executor "host": workers={workers!r}, expected 1 or more')
-    given = tuple(devices) if devices is not None else (default_device(),)
-    if not given:
-        raise UnsupportedError('executor "host": devices is empty, expected at least one device')
+    given = (default_device(),) if devices is None else _device_list(devices)
+    if not (place is None or callable(place) or isinstance(place, Mapping)):
+        raise UnsupportedError(
+            f'executor "host": place={place!r}, expected a mapping from names of cells to devices, '
+            "or a function of the name"
+        )
     if isinstance(place, Mapping):
         place = _Table(tuple(place.items()), given[0])
     return HostOptions(workers, given, place, policy)
+
+
+def _device_list(devices: Any) -> tuple[Device, ...]:
+    if not isinstance(devices, Iterable) or not all(isinstance(d, jax.Device) for d in devices):
+        raise UnsupportedError(
+            f'executor "host": devices={devices!r}, expected a list of devices, as jax.devices() is'
+        )
+    given = tuple(devices)
+    if not given:
+        raise UnsupportedError('executor "host": devices is empty, expected at least one device')
+    return given
 
 
 def _cores() -> int:

@@ -189,8 +189,11 @@ class TaskList:
     def _scope(self) -> Callable[[], Any]:
         """Launches are made with JAX's settings, less the checks of every result.
 
-        Those would look at rows of tapes that nothing has written.
+        Those would look at rows of tapes that nothing has written. And what is compiled ahead runs
+        compiled; who wants to see every operation has executor "reference".
         """
+        if _compat.setting("jax_disable_jit"):
+            return lambda: jax.disable_jit(False)
         return _compat.without_checks if any(self.checks) else contextlib.nullcontext
 
 
@@ -219,9 +222,10 @@ def _compiled(
     if first:
         args.insert(0, jax.ShapeDtypeStruct(constant.shape, constant.dtype))
     donated = tuple(range(first + reads, first + len(types)))
-    lowered = jax.jit(fun, donate_argnums=donated, keep_unused=True).lower(*args)
-    written = tuple(lowered.out_info)[1:]
-    return Kernel(lowered.compile(compiler_options=options), written)
+    with jax.disable_jit(False):
+        lowered = jax.jit(fun, donate_argnums=donated, keep_unused=True).lower(*args)
+        written = tuple(lowered.out_info)[1:]
+        return Kernel(lowered.compile(compiler_options=options), written)
 
 
 def _checks() -> tuple[bool, bool]:

@@ -1,0 +1,104 @@
+"""A branch that no call takes does not run, even where it reads only what all calls share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxrec as jr
+
+executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+
+
+@executors
+@pytest.mark.parametrize("kind", ["scalar", "planned", "stepped"])
+def test_loop_without_end(executor: str, kind: str) -> None:
+    """In a process of its own, which can be stopped."""
+    script = """
+        import sys
+        import jax, jax.numpy as jnp
+        import jaxrec as jr
+
+        executor, kind = sys.argv[1:]
+
+        def doubled(x):  # without end for zeros
+            return jax.lax.while_loop(lambda v: jnp.max(v) < 1e6, lambda v: 2 * v, x)
+
+        @jr.rec_fn(max_calls=20)
+        def scalar(x, n):
+            def on():
+                return jr.cond(n == 0, lambda: doubled(x), lambda: scalar(x, n - 1) + 1)
+
+            return jr.cond(x <= 0, lambda: jnp.float32(0), on)
+
+        @jr.rec_fn
+        def planned(w, kinds, i):
+            branches = [lambda: w, lambda: jnp.tanh(planned(w, kinds, i + 1)), lambda: doubled(w)]
+            return jr.switch(kinds[i], branches)
+
+        @jr.rec_fn(max_calls=20)
+        def stepped(w, x, n):
+            def on():
+                return jr.cond(jnp.sum(x) > 9, lambda: doubled(w), lambda: stepped(w, x / 2, n - 1))
+
+            return jr.cond(n == 0, lambda: x, on)
+
+        run, args = {
+            "scalar": (scalar, (jnp.float32(0), 3)),
+            "planned": (planned, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
+            "stepped": (stepped, (jnp.zeros(4), jnp.zeros(4), 3)),
+        }[kind]
+        with jr.executor(executor):
+            assert not run(*args).any()
+        if executor == "graph":
+            assert not jax.jit(run)(*args).any()
+        print("done")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), executor, kind],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+@executors
+def test_call_of_python(executor: str) -> None:
+    seen: list[float] = []
+
+    def look(x: Any) -> Any:
+        seen.append(float(x.sum()))
+        return x
+
+    @jr.rec_fn
+    def f(x: Any, n: Any) -> Any:
+        def called() -> Any:
+            shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+            return jax.pure_callback(look, shape, x, vmap_method="sequential")
+
+        return jr.cond(n < -5, called, lambda: jr.cond(n == 0, lambda: x, lambda: f(x, n - 1) + 1))
+
+    with jr.executor(executor):
+        assert float(f(1.0, 3)) == 4
+        assert not seen
+        assert float(f(1.0, -6)) == 1
+    assert seen == [1.0]
+
+
+@executors
+def test_nan_that_nobody_sees(executor: str) -> None:
+    @jr.rec_fn
+    def f(x: Any, n: Any) -> Any:
+        branches = [lambda: x, lambda: f(x, n - 1) + 1, lambda: jnp.log(x)]
+        return jr.switch(jnp.clip(n, 0, 1), branches)
+
+    with jr.executor(executor), jax.debug_nans(True):
+        assert float(f(-1.0, 3)) == 2
