@@ -61,3 +61,18 @@ def test_no_nodes_and_too_little_room_are_errors():
         data.ordered_forest([], [])
     with pytest.raises(ValueError, match="got pad_to=1, but there are 2 nodes"):
         data.ordered_forest([1, 2], [-1, 0], pad_to=1)
+
+
+@pytest.mark.parametrize(
+    ("token", "parent", "message"),
+    [
+        ([1, 2], [-1, 0.7], r"parent is float64\[2\], expected an integer for each node"),
+        ([1, 2], [[-1], [0]], r"parent is int64\[2, 1\], expected an integer"),
+        (["a", "b"], [-1, 0], r"token is <U1\[2\], expected an integer"),
+        ([1 << 40, 2], [-1, 0], r"the token of node 0 is 1099511627776, beyond 32 bits"),
+    ],
+)
+@pytest.mark.parametrize("forest", [data.ordered_forest, data.dependency_forest])
+def test_numbers_that_are_no_numbers_of_nodes(forest, token, parent, message):
+    with pytest.raises(ValueError, match=message.replace("parent", "(parent|head)")):
+        forest(token, parent)

@@ -21,6 +21,7 @@ from jaxrec.train import TrainError, parse_settings, train
 from jaxrec.train.__main__ import main
 from jaxrec.train._batching import eval_batches, eval_shape, train_batches
 from jaxrec.train._evaluate import accuracies, count
+from jaxrec.train._place import alone_in
 from jaxrec.train._report import last_line
 from jaxrec.train._task import load_task
 
@@ -220,9 +221,11 @@ def test_other_settings_are_not_resumed(tmp_path):
         (["--data", "nowhere"], "there is no such directory"),
         (["--hidden", "0"], "--hidden must be at least 1"),
         (["--checkpoint-every", "0"], "--checkpoint-every must be at least 1"),
-        (["--lr", "-1"], "--lr must not be negative"),
+        (["--lr", "-1"], "--lr is a number from 0 upwards, got -1.0"),
+        (["--l2", "nan"], "--l2 is a number from 0 upwards, got nan"),
         (["--dropout", "1"], "--dropout is a probability below 1"),
-        (["--seed", "-1"], "--seed must not be negative"),
+        (["--seed", "-1"], "--seed is a number from 0 to 4294967295, got -1"),
+        (["--seed", str(1 << 80)], "--seed is a number from 0 to 4294967295"),
         (["--model", "rntn", "--hidden", "3", "--embed", "4"], "be equal, got 3 and 4"),
         (["--binary"], "--binary and --glove need a sentiment treebank"),
     ],
@@ -269,6 +272,39 @@ def test_half_a_checkpoint_is_none(tmp_path):
     (out / "checkpoints" / "9.orbax-checkpoint-tmp" / "arrays").write_text("half")
     again = run(*RESUMABLE, "--out", out, "--resume")
     assert without_time(again) == without_time(first)
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys):
+    """Steps 1, 2, ... have checkpoints, of which two are kept."""
+    out = tmp_path / "run"
+    first = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out)
+    before, last = sorted((out / "checkpoints").iterdir(), key=lambda path: int(path.name))
+    (last / "about" / "metadata").write_text("")
+    again = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out, "--resume")
+    assert without_time(again) == without_time(first)
+    assert f"checkpoint {last} is damaged" in capsys.readouterr().err
+    for path in (before, last):
+        (path / "about" / "metadata").write_text("")
+    with pytest.raises(TrainError, match="none of 2 checkpoints can be read"):
+        run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out, "--resume")
+
+
+def test_a_refused_run_changes_nothing(treebank, tmp_path):
+    out = tmp_path / "run"
+    args = ["--data", treebank, "--hidden", "4", "--embed", "4", "--epochs", "1", "--out", out]
+    run(*args)
+    before = (out / "vocabulary.json").read_bytes()
+    for part in ("train", "dev", "test"):
+        (treebank / f"{part}.txt").write_text(TREEBANK.replace("(", "( "), encoding="utf-8")
+    (treebank / "train.txt").write_text("(3 (2 other) (2 words))\n" * 4, encoding="utf-8")
+    with pytest.raises(TrainError, match="--data: the trees are not those"):
+        run(*args, "--resume")
+    assert (out / "vocabulary.json").read_bytes() == before
+
+
+def test_two_runs_do_not_write_to_one_directory(tmp_path):
+    with alone_in(tmp_path), pytest.raises(TrainError, match="another run is writing there"):
+        run(*TINY_LISTOPS, "--out", tmp_path)
 
 
 def kill_after_checkpoint(command, checkpoint, timeout=300):

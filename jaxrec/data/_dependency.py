@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxrec.data._forest import NONE, Array, Int32
-from jaxrec.data._ordered import check_parents, pad_columns
+from jaxrec.data._ordered import check_parents, column, pad_columns
 
 
 @jax.tree_util.register_dataclass
@@ -68,7 +68,8 @@ def dependency_forest(
         >>> forest.left.tolist(), forest.right.tolist(), forest.roots.tolist()
         ([-1, 0, 1, -1], [-1, -1, 3, -1], [2])
     """
-    token, head = np.asarray(token, np.int32), np.asarray(head, np.int32)
+    columns = {"token": token, "head": head}
+    token, head = (column("dependency_forest", n, x) for n, x in columns.items())
     check_parents("dependency_forest", head, token=token)
     links = np.full((3, len(head)), NONE, np.int32)
     for side, outward in enumerate((range(len(head) - 1, -1, -1), range(len(head)))):

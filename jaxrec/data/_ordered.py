@@ -71,8 +71,9 @@ def ordered_forest(
         >>> forest.child.tolist(), forest.sibling.tolist(), forest.roots.tolist()
         ([1, -1, 3, -1], [-1, 2, -1, -1], [0])
     """
-    token, parent = np.asarray(token, np.int32), np.asarray(parent, np.int32)
-    label = np.full(token.shape, NONE, np.int32) if label is None else np.asarray(label, np.int32)
+    label = np.full(np.shape(token), NONE, np.int32) if label is None else label
+    columns = {"token": token, "label": label, "parent": parent}
+    token, label, parent = (column("ordered_forest", n, x) for n, x in columns.items())
     check_parents("ordered_forest", parent, token=token, label=label)
     child, sibling = _links(parent)
     padded = pad_columns("ordered_forest", pad_to, label, token, child, sibling)
@@ -90,6 +91,22 @@ def _links(parent: Int32) -> tuple[Int32, Int32]:
     first = np.concatenate([[True], ~same])[: len(order)]
     child[parent[order[first]]] = order[first]
     return child, sibling
+
+
+def column(caller: str, name: str, values: Sequence[int] | np.ndarray) -> Int32:
+    """One number for each node, or an error that names what was given instead."""
+    given = np.asarray(values)
+    if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+        raise ValueError(
+            f"{caller}: {name} is {given.dtype}{list(given.shape)}, expected an integer for each "
+            "node"
+        )
+    bounds = np.iinfo(np.int32)
+    wrong = np.flatnonzero((given < bounds.min) | (given > bounds.max))
+    if wrong.size:
+        node = int(wrong[0])
+        raise ValueError(f"{caller}: the {name} of node {node} is {given[node]}, beyond 32 bits")
+    return given.astype(np.int32)
 
 
 def check_parents(caller: str, parent: Int32, **columns: Int32) -> None:

@@ -8,6 +8,7 @@ the very buffers that are being written.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -73,17 +74,34 @@ class Checkpoints:
         )
 
     def restore(self, like: Snapshot) -> Snapshot:
-        """Reads the last checkpoint.
+        """Reads the last checkpoint, or the one before if that cannot be read.
 
         Args:
             like: A snapshot with arrays of the same shapes.
 
         Raises:
-            TrainError: There is none, or it is of a run with other settings or data.
+            TrainError: There is none that can be read, or it is of a run with other settings or
+                data.
         """
-        step = self._manager.latest_step()
-        if step is None:
-            raise TrainError(f"--resume: {self._manager.directory} holds no checkpoint.")
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            try:
+                snapshot = self._restore(step, like)
+            except TrainError:
+                raise
+            except Exception as error:  # orbax and its storage raise whatever the damage leads to
+                print(f"checkpoint {self._place(step)} is damaged: {error!r}", file=sys.stderr)
+                continue
+            for damaged in steps[: steps.index(step)]:
+                self._manager.delete(damaged)  # its number is needed again
+            return snapshot
+        number = f"none of {len(steps)} checkpoints can be read" if steps else "no checkpoint"
+        raise TrainError(f"--resume: {self._manager.directory}: {number}. Start a new run.")
+
+    def _place(self, step: int) -> Path:
+        return Path(self._manager.directory) / str(step)
+
+    def _restore(self, step: int, like: Snapshot) -> Snapshot:
         about = self._read(step, about=ocp.args.JsonRestore())["about"]
         self._check(about)
         template = jax.tree.map(ocp.utils.to_shape_dtype_struct, _arrays(like))

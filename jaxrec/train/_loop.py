@@ -27,7 +27,7 @@ from jaxrec.train._checkpoint import Checkpoints
 from jaxrec.train._curve import save_curve
 from jaxrec.train._errors import TrainError
 from jaxrec.train._evaluate import accuracies
-from jaxrec.train._place import choose_out
+from jaxrec.train._place import alone_in, choose_out
 from jaxrec.train._program import Program, TrainState, make_program
 from jaxrec.train._progress import Best, Progress, Snapshot
 from jaxrec.train._report import epoch_line, versions
@@ -56,13 +56,16 @@ def train(settings: Settings) -> dict[str, Any]:
     """
     task = load_task(settings)
     out = choose_out(settings)
-    task.vocabulary.save(out / "vocabulary.json")
     with (
+        alone_in(out),
         jr.executor(settings.executor),
         Checkpoints(out, settings, task.fingerprint()) as checkpoints,
     ):
         run = _Run(settings, task, make_program(settings, task), checkpoints, out)
-        return run.result(run.epochs(run.begin()))
+        first = run.begin()
+        # Only now, when it is known that an earlier run is of these data.
+        task.vocabulary.save(out / "vocabulary.json")
+        return run.result(run.epochs(first))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +25,24 @@ def choose_out(settings: Settings) -> Path:
     out = _resumed(settings) if settings.resume else _fresh(settings)
     out.mkdir(parents=True, exist_ok=True)
     return out
+
+
+@contextlib.contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """A context in which no other run writes to the directory; the system ends it with the process.
+
+    Raises:
+        TrainError: Another run does.
+    """
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainError(
+                f"--out {out}: another run is writing there. Wait for its end, or give another "
+                "directory."
+            ) from None
+        yield
 
 
 def _resumed(settings: Settings) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,6 +17,8 @@ EXECUTORS: Final = ("graph", "reference")
 
 # A resumed run may differ in these: they change how long or where it runs, not what it computes.
 # The data themselves are compared, not their place; word vectors come from the checkpoint.
+_SEEDS: Final = 1 << 32  # those that JAX tells apart
+
 FREE_TO_CHANGE: Final = frozenset(
     {"out", "resume", "epochs", "checkpoint_every", "executor", "data", "glove"}
 )
@@ -122,12 +125,14 @@ def _checked(settings: Settings) -> Settings:
         if getattr(settings, name) < 1:
             raise TrainError(f"--{name.replace('_', '-')} must be at least 1.")
     for name in ("lr", "embed_lr", "l2"):
-        if not getattr(settings, name) >= 0.0:
-            raise TrainError(f"--{name.replace('_', '-')} must not be negative.")
+        value = getattr(settings, name)
+        if not 0.0 <= value < math.inf:
+            option = f"--{name.replace('_', '-')}"
+            raise TrainError(f"{option} is a number from 0 upwards, got {value}.")
     if not 0.0 <= settings.dropout < 1.0:
         raise TrainError(f"--dropout is a probability below 1, got {settings.dropout}.")
-    if settings.seed < 0:
-        raise TrainError(f"--seed must not be negative, got {settings.seed}.")
+    if not 0 <= settings.seed < _SEEDS:
+        raise TrainError(f"--seed is a number from 0 to {_SEEDS - 1}, got {settings.seed}.")
     if settings.model in SHARED_SIZE and settings.hidden != settings.embed:
         raise TrainError(
             f"--model {settings.model} uses word vectors as leaf states: --hidden and --embed must "
