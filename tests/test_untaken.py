@@ -17,7 +17,7 @@ executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
 
 
 @executors
-@pytest.mark.parametrize("kind", ["scalar", "planned", "stepped"])
+@pytest.mark.parametrize("kind", ["scalar", "planned", "stepped", "gradient"])
 def test_loop_without_end(executor: str, kind: str) -> None:
     """In a process of its own, which can be stopped."""
     script = """
@@ -49,7 +49,22 @@ def test_loop_without_end(executor: str, kind: str) -> None:
 
             return jr.cond(n == 0, lambda: x, on)
 
+        @jax.custom_vjp
+        def fit(x):
+            return doubled(x)
+
+        fit.defvjp(lambda x: (doubled(x), x), lambda x, g: (g * doubled(x),))
+
+        @jr.rec_fn
+        def fitted(w, kinds, i):
+            branches = [lambda: 0 * w, lambda: jnp.tanh(fitted(w, kinds, i + 1)), lambda: fit(w)]
+            return jr.switch(kinds[i], branches)
+
+        def gradient(*args):
+            return jax.grad(lambda w: fitted(w, *args[1:]).sum())(args[0])
+
         run, args = {
+            "gradient": (gradient, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
             "scalar": (scalar, (jnp.float32(0), 3)),
             "planned": (planned, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
             "stepped": (stepped, (jnp.zeros(4), jnp.zeros(4), 3)),

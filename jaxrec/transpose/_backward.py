@@ -27,6 +27,7 @@ from jaxrec.lowering._rows import gather_rows, sum_over_readers
 from jaxrec.lowering._zero import keeps_zero
 from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, cell_vjp
 
@@ -321,11 +322,12 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
         shift = wave[1] - width
         start = wave[2] + shift
-        d_inputs, cuts = vjp.loop(
+        read = (
             replay.values(spec, start, width),
             replay.saved(spec, start, width),
             replay.cotangents(spec, ct_tapes, start, width),
         )
+        d_inputs, cuts = _wave.in_its_wave(spec, wave[1] > 0, vjp.loop, *read)
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), rows in reversed(list(zip(slots, d_inputs, strict=True))):
             ct_tapes[c] = _wave.put(ct_tapes[c], rows, wave[first_read + k] + shift)
@@ -414,14 +416,18 @@ class After:
 
         def step(carry: Any) -> Any:
             done, current = carry
-            return done + self.width, self._step(done, count, current)
+            if not has_to_wait(self.spec.cell.ops):
+                return done + self.width, self._step(done, count, current)
+            return done + self.width, self._step_if_any(done, count, current)
 
         if fresh:
             # One step is the rule: outside a loop XLA adds its contribution to no zeros.
-            zeros = totals
-            totals = lax.cond(count > 0, lambda: self._step(first, count, zeros), lambda: zeros)
+            totals = self._step_if_any(first, count, totals)
             first = first + self.width
         return lax.while_loop(lambda c: c[0] < count, step, (first, totals))[1]
+
+    def _step_if_any(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
+        return lax.cond(done < count, lambda: self._step(done, count, totals), lambda: totals)
 
     def _step(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
         """Adds the contribution of the rows from `done`; rows past the last add zeros."""
