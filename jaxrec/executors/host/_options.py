@@ -105,7 +105,7 @@ def host_options(
 
 
 def _device_list(devices: Any) -> tuple[Device, ...]:
-    if not isinstance(devices, Iterable) or not all(isinstance(d, jax.Device) for d in devices):
+    if not isinstance(devices, Iterable) or not all(hasattr(d, "platform") for d in devices):
         raise UnsupportedError(
             f'executor "host": devices={devices!r}, expected a list of devices, as jax.devices() is'
         )
