@@ -43,6 +43,18 @@ def batched(w, tree):
     return loss(jax.vmap(RNN, (None, None, 0))(w, tree, roots()))
 
 
+def check_in_a_process(script):
+    """Runs a program that prints "done" at its end, with settings of JAX of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
 class TestZoo:
     @pytest.mark.parametrize(("name", "workers"), [("tree_lstm", 2), ("top_down", 4)])
     def test_gradient_of_a_batch(self, name, workers):
@@ -261,13 +273,7 @@ class TestSettings:
                     assert (jax.grad(lambda x: halve(x, 2).sum())(x) == 0.25).all()
             print("done")
         """
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.stdout == "done\n", done.stderr
+        check_in_a_process(script)
 
 
 class TestBounds:
@@ -474,14 +480,7 @@ class TestDivided:
                 assert len(names) > 1, names
             print("done")
         """
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=Path(__file__).parent,
-        )
-        assert done.stdout == "done\n", done.stderr
+        check_in_a_process(script)
 
     def test_a_device_that_was_not_given(self, args):
         message = r"'tree_rnn\.0' on gpu:7, expected one of"

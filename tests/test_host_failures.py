@@ -215,7 +215,7 @@ PROLOGUE = """
 
         return jr.cond(n == 0, lambda: x, more)
 
-    @jr.rec_fn
+    @jr.rec_fn(max_calls=1 << 20)  # else large values are taken to be without end
     def stepped(w, x, n, sides):
         def more():
             return stepped(w, jnp.tanh(w * x), n - 1, sides) + other()

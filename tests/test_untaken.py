@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import textwrap
 from typing import Any
 
 import jax
@@ -13,6 +12,62 @@ import pytest
 
 import jaxrec as jr
 
+SCRIPT = """
+import sys
+import jax, jax.numpy as jnp
+import jaxrec as jr
+
+executor, kind = sys.argv[1:]
+
+def doubled(x):  # without end for zeros
+    return jax.lax.while_loop(lambda v: jnp.max(v) < 1e6, lambda v: 2 * v, x)
+
+@jr.rec_fn(max_calls=20)
+def scalar(x, n):
+    def on():
+        return jr.cond(n == 0, lambda: doubled(x), lambda: scalar(x, n - 1) + 1)
+
+    return jr.cond(x <= 0, lambda: jnp.float32(0), on)
+
+@jr.rec_fn
+def planned(w, kinds, i):
+    branches = [lambda: w, lambda: jnp.tanh(planned(w, kinds, i + 1)), lambda: doubled(w)]
+    return jr.switch(kinds[i], branches)
+
+@jr.rec_fn(max_calls=20)
+def stepped(w, x, n):
+    def on():
+        return jr.cond(jnp.sum(x) > 9, lambda: doubled(w), lambda: stepped(w, x / 2, n - 1))
+
+    return jr.cond(n == 0, lambda: x, on)
+
+@jax.custom_vjp
+def fit(x):
+    return doubled(x)
+
+fit.defvjp(lambda x: (doubled(x), x), lambda x, g: (g * doubled(x),))
+
+@jr.rec_fn
+def fitted(w, kinds, i):
+    branches = [lambda: 0 * w, lambda: jnp.tanh(fitted(w, kinds, i + 1)), lambda: fit(w)]
+    return jr.switch(kinds[i], branches)
+
+def gradient(*args):
+    return jax.grad(lambda w: fitted(w, *args[1:]).sum())(args[0])
+
+run, args = {
+    "gradient": (gradient, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
+    "scalar": (scalar, (jnp.float32(0), 3)),
+    "planned": (planned, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
+    "stepped": (stepped, (jnp.zeros(4), jnp.zeros(4), 3)),
+}[kind]
+with jr.executor(executor):
+    assert not run(*args).any()
+if executor == "graph":
+    assert not jax.jit(run)(*args).any()
+print("done")
+"""
+
 executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
 
 
@@ -20,63 +75,8 @@ executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
 @pytest.mark.parametrize("kind", ["scalar", "planned", "stepped", "gradient"])
 def test_loop_without_end(executor: str, kind: str) -> None:
     """In a process of its own, which can be stopped."""
-    script = """
-        import sys
-        import jax, jax.numpy as jnp
-        import jaxrec as jr
-
-        executor, kind = sys.argv[1:]
-
-        def doubled(x):  # without end for zeros
-            return jax.lax.while_loop(lambda v: jnp.max(v) < 1e6, lambda v: 2 * v, x)
-
-        @jr.rec_fn(max_calls=20)
-        def scalar(x, n):
-            def on():
-                return jr.cond(n == 0, lambda: doubled(x), lambda: scalar(x, n - 1) + 1)
-
-            return jr.cond(x <= 0, lambda: jnp.float32(0), on)
-
-        @jr.rec_fn
-        def planned(w, kinds, i):
-            branches = [lambda: w, lambda: jnp.tanh(planned(w, kinds, i + 1)), lambda: doubled(w)]
-            return jr.switch(kinds[i], branches)
-
-        @jr.rec_fn(max_calls=20)
-        def stepped(w, x, n):
-            def on():
-                return jr.cond(jnp.sum(x) > 9, lambda: doubled(w), lambda: stepped(w, x / 2, n - 1))
-
-            return jr.cond(n == 0, lambda: x, on)
-
-        @jax.custom_vjp
-        def fit(x):
-            return doubled(x)
-
-        fit.defvjp(lambda x: (doubled(x), x), lambda x, g: (g * doubled(x),))
-
-        @jr.rec_fn
-        def fitted(w, kinds, i):
-            branches = [lambda: 0 * w, lambda: jnp.tanh(fitted(w, kinds, i + 1)), lambda: fit(w)]
-            return jr.switch(kinds[i], branches)
-
-        def gradient(*args):
-            return jax.grad(lambda w: fitted(w, *args[1:]).sum())(args[0])
-
-        run, args = {
-            "gradient": (gradient, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
-            "scalar": (scalar, (jnp.float32(0), 3)),
-            "planned": (planned, (jnp.zeros(4), jnp.array([1, 1, 0, 2]), 0)),
-            "stepped": (stepped, (jnp.zeros(4), jnp.zeros(4), 3)),
-        }[kind]
-        with jr.executor(executor):
-            assert not run(*args).any()
-        if executor == "graph":
-            assert not jax.jit(run)(*args).any()
-        print("done")
-    """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), executor, kind],
+        [sys.executable, "-c", SCRIPT, executor, kind],
         capture_output=True,
         text=True,
         check=False,
