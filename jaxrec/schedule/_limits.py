@@ -32,6 +32,9 @@ _STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
 """What a recursion that runs cells to find out whether it goes on may do by default: calls, and
 bytes of values on tapes. Half of it if it only nests."""
 
+_STEPPED_LEAST = 64
+"""The calls that it may make however large their values are."""
+
 REFERENCE_DEPTH = 1 << 13
 """The most nested calls by default of executor "reference", which takes its time for each."""
 
@@ -40,7 +43,8 @@ def stepped_limits(program: Program) -> Limits | None:
     """The default limits of a stepped recursion; None: it is planned."""
     if not program.is_stepped:
         return None
-    calls = min(_STEPPED_CALLS, _STEPPED_BYTES // max(program.call_bytes, 1))
+    affordable = max(_STEPPED_BYTES // max(program.call_bytes, 1), _STEPPED_LEAST)
+    calls = min(_STEPPED_CALLS, affordable)
     return Limits(calls, calls // 2)
 
 

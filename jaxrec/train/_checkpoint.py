@@ -92,8 +92,9 @@ class Checkpoints:
             except Exception as error:  # orbax and its storage raise whatever the damage leads to
                 print(f"checkpoint {self._place(step)} is damaged: {error!r}", file=sys.stderr)
                 continue
-            for damaged in steps[: steps.index(step)]:
-                self._manager.delete(damaged)  # its number is needed again
+            for damaged in steps[: steps.index(step)]:  # whose numbers are needed again
+                self._place(damaged).rename(self._place(damaged).with_suffix(".damaged"))
+            self._manager.reload()
             return snapshot
         number = f"none of {len(steps)} checkpoints can be read" if steps else "no checkpoint"
         raise TrainError(f"--resume: {self._manager.directory}: {number}. Start a new run.")
