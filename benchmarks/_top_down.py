@@ -11,7 +11,6 @@ from benchmarks import _top_down_loop as loop
 from jaxrec import models
 from jaxrec.data import DependencyForest
 
-EMBED = HIDDEN = 150
 VOCABULARY = 1000
 CONDITION = 16
 
@@ -32,12 +31,12 @@ class Task(NamedTuple):
     forest: DependencyForest
 
 
-def make_model() -> models.TopDownTreeLSTM:
+def make_model(hidden: int) -> models.TopDownTreeLSTM:
     """A model with random weights, scaled so that its decisions differ from node to node.
 
-    A node then decides on about 1.5 nodes after it.
+    A node then decides on about 1.5 nodes after it. Word vectors are as large as states.
     """
-    model = models.TopDownTreeLSTM(VOCABULARY, EMBED, HIDDEN, CONDITION, rngs=nnx.Rngs(0))
+    model = models.TopDownTreeLSTM(VOCABULARY, hidden, hidden, CONDITION, rngs=nnx.Rngs(0))
     model.add.kernel[...] = model.add.kernel[...] * 6.0
     for edge in model.edges:
         edge.kernel[...] = edge.kernel[...] * 2.0

@@ -1,8 +1,8 @@
 """How much faster is a recursion that makes its structure than the loop it would have to become?
 
-    python -m benchmarks.topdown [--batch 1 64] [--mode infer train] [--repeats 7]
+    python -m benchmarks.topdown [--hidden 150] [--batch 1 64] [--mode infer train]
 
-A top-down Tree-LSTM (Zhang et al. 2016, hidden size 150) generates trees from vectors, and is
+A top-down Tree-LSTM (Zhang et al. 2016) generates trees from vectors, and is
 trained on the trees that it generates. Rows compare jaxrec with `loop`, `lax.while_loop` with an
 explicit stack, one node at a time and one tree after another, and `vmap`, `jax.vmap` of that loop.
 Peers give the same trees, losses and gradients before they are timed. After Jeong et al. (EuroSys
@@ -10,6 +10,7 @@ Peers give the same trees, losses and gradients before they are timed. After Jeo
 """
 
 import argparse
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,14 +30,15 @@ Runs = dict[str, Callable[[], Any]]
 
 def main() -> None:
     options = _options()
-    model = _top_down.make_model()
     row = _harness.Rows("topdown")
-    for batch in options.batch:
+    for hidden, batch in itertools.product(options.hidden, options.batch):
+        model = _top_down.make_model(hidden)
         tasks = _tasks(model, batch)
         for mode in options.mode:
             runs = _infer(model, tasks) if mode == "infer" else _train(model, tasks)
             chosen = {name: run for name, run in runs.items() if name in options.peers}
-            _report(row, chosen, options.repeats, batch=batch, mode=mode, **_facts(tasks))
+            facts = {"hidden": hidden, "batch": batch, "mode": mode, **_facts(tasks)}
+            _report(row, chosen, options.repeats, **facts)
 
 
 def _tasks(model: models.TopDownTreeLSTM, batch: int) -> list[_top_down.Task]:
@@ -141,6 +143,7 @@ def _report(row: _harness.Rows, runs: Runs, repeats: int, **facts: Any) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hidden", nargs="+", type=int, default=[150], help="size of the states")
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
     parser.add_argument("--mode", nargs="+", choices=("infer", "train"), default=["infer", "train"])
     parser.add_argument("--peers", nargs="+", default=["jaxrec", "loop", "vmap"])

@@ -217,6 +217,21 @@ def test_values_have_to_be_known(look: Any) -> None:
         look()
 
 
+@pytest.mark.parametrize("how", ["schedule", "profile"])
+def test_values_that_are_closed_over_have_to_be_known(how: str) -> None:
+    def outside(scale: Any) -> Any:
+        @jr.rec_fn
+        def scaled(n: Any) -> Any:
+            return jr.cond(n == 0, lambda: scale, lambda: scaled(n - 1) * scale)
+
+        getattr(scaled, how)(3)
+        return scale
+
+    message = rf"scaled\.{how}: a value that it closes over is not known"
+    with pytest.raises(jr.UnsupportedError, match=message):
+        jax.jit(outside)(1.0)
+
+
 @pytest.mark.parametrize("how", ["graph", "schedule", "profile"])
 def test_not_inside_a_body(how: str) -> None:
     @jr.rec_fn

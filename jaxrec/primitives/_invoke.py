@@ -305,10 +305,14 @@ class Invocation:
 
     def _check_known(self, what: str) -> None:
         names = leaf_names(self._definition.arg_names, self._args)
-        for name, leaf in zip(names, self._leaves, strict=True):
+        given = [
+            (f"the value of argument {n}", x) for n, x in zip(names, self._leaves, strict=True)
+        ]
+        given += [("a value that it closes over", x) for x in self._traced.captured]
+        for name, leaf in given:
             if isinstance(leaf, jax.ShapeDtypeStruct) or not _compat.is_concrete(leaf):
                 raise UnsupportedError(
-                    f"{self._definition.name}.{what}: the value of argument {name} is not known, "
+                    f"{self._definition.name}.{what}: {name} is not known, "
                     f"got {leaf}. Which calls are made follows from values: pass arrays, outside "
                     "of jit, vmap and grad. From types follows the graph: "
                     f"{self._definition.name}.graph(...)."

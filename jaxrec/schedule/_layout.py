@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxrec.split._program import Program
 
-_WIDEST = 128
-"""The largest batch size at which cells are compiled: a wider matrix product is no faster a row."""
+_WIDEST = 256
+"""The largest batch size at which cells are compiled: wider ones are no faster a row, or slower."""
 
 _FEWEST = 4
 """The least calls that are worth a batch size between one call and the widest."""

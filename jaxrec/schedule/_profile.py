@@ -21,8 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxrec import _compat
-from jaxrec._errors import UnsupportedError
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
@@ -209,12 +207,8 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
 
     Args:
         params: of the invocation.
-        operands: concrete ones.
-
-    Raises:
-        UnsupportedError: under `jit`, where there is nothing to measure yet.
+        operands: known values.
     """
-    _check_concrete(params, operands)
     if params.executor == "host":
         return profile_host(params, operands)
     compiled, first, call = measured_call(params, operands)
@@ -357,14 +351,6 @@ def launch_events(profile: Profile) -> Iterator[dict[str, Any]]:
                 "ph": "X", "name": x.name, "cat": "wave", "pid": pid, "tid": tid,
                 "ts": 1e6 * x.start, "dur": 1e6 * x.seconds, "args": args,
             }  # fmt: skip
-
-
-def _check_concrete(params: Params, operands: Sequence[Any]) -> None:
-    if not all(map(_compat.is_concrete, operands)):
-        raise UnsupportedError(
-            f"{params.program.name}.profile got arguments whose values are not known: it was "
-            "called under jit, grad or vmap. It measures a call that runs now; call it outside."
-        )
 
 
 def _seconds(run: Callable[[], Any]) -> float:

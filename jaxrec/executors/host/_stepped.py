@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -132,12 +132,48 @@ def _first_rows(types: Sequence[Any]) -> int:
     return min(_FIRST_ROWS, roomy(_FIRST_BYTES // max(largest, 1)))
 
 
+class _Kind:
+    """What the waves of a cell at a width have in common.
+
+    Attributes:
+        spec: the cell.
+        width: rows computed.
+        shown: the outputs that control may read.
+        classes: the tape classes of those.
+        launch: what they launch.
+        rows: how what they read is packed.
+        reads: where the scheduler writes what they read, for as long as it takes to pack it.
+        exports: likewise, their control scalars.
+        lanes: likewise, the lane of each row.
+    """
+
+    def __init__(self, forward: Forward, number: int, imports: Collection[int]) -> None:
+        call = forward.call
+        cell, at = divmod(number, len(call.layout.widths))
+        self.spec, self.width = call.program.cells[cell], call.layout.widths[at]
+        outputs = self.spec.outputs
+        self.shown = tuple(k for k, c in enumerate(outputs) if c in imports)
+        self.classes = tuple(outputs[k] for k in self.shown)
+        self.launch = forward.launch(self.spec, self.width, 0, self.shown)
+        self.rows = call.rows(self.spec)
+        self.reads = [np.zeros(self.width, np.int32) for _ in self.spec.inputs]
+        self.exports = [np.zeros(self.width, v.aval.dtype) for v in self.spec.cell.exports]
+        self.lanes = np.zeros(self.width, np.int32)
+
+    def constant(self, stepper: Any, wave: Sequence[int]) -> Any:
+        """What the wave that was chosen last is launched on."""
+        stepper.operands([*self.reads, *self.exports, self.lanes])
+        starts = wave[3 : 3 + len(self.spec.outputs)]
+        parts = self.rows.words(self.lanes, self.reads, self.exports)
+        return words([*wave[1:3], *starts], *parts)
+
+
 class _Launched(NamedTuple):
     """A wave under way: what it is, its token, and the values that control may read."""
 
     label: Label
     token: Any
-    starts: tuple[int, ...]
+    starts: list[int]
     classes: tuple[int, ...]
     values: list[Any]
 
@@ -155,6 +191,7 @@ class _Run:
             for c in call.program.imports
         }
         self._under_way: list[_Launched] = []
+        self._kinds: dict[int, _Kind] = {}
         self._waves = 0
         self._last = time.perf_counter_ns()  # when a launch ended that is recorded
         self._put_roots()
@@ -192,15 +229,12 @@ class _Run:
         return core
 
     def _launch(self, wave: list[int]) -> None:
-        call = self._call
-        cell, number = divmod(wave[0], len(call.layout.widths))
-        spec, width = call.program.cells[cell], call.layout.widths[number]
-        starts = wave[3 : 3 + len(spec.outputs)]
-        self._make_room(cell, wave[2] + width, zip(spec.outputs, starts, strict=True), width)
-        label = Label(spec.cell.name, 0, self._waves, wave[1], width)
-        shown = tuple(k for k, c in enumerate(spec.outputs) if c in self._imports)
-        key, fun, reads, updates = self._forward.launch(spec, width, 0, shown)
-        constant = words([wave[1], wave[2], *starts], *self._rows(spec, width))
+        call, kind = self._call, self._kind(wave[0])
+        spec, starts = kind.spec, wave[3 : 3 + len(kind.spec.outputs)]
+        self._make_room(kind, wave[2] + kind.width, starts)
+        label = Label(spec.cell.name, 0, self._waves, wave[1], kind.width)
+        constant = kind.constant(call.stepper, wave)
+        key, fun, reads, updates = kind.launch
         begun = time.perf_counter_ns()
         try:
             token, *values = call.tasks.launch(
@@ -210,10 +244,8 @@ class _Run:
             raise call.failures([label]).described(error, 0) from None
         for value in values:
             value.copy_to_host_async()
-        classes = tuple(spec.outputs[k] for k in shown)
-        self._under_way.append(
-            _Launched(label, token, tuple(starts[k] for k in shown), classes, values)
-        )
+        shown = [starts[k] for k in kind.shown]
+        self._under_way.append(_Launched(label, token, shown, kind.classes, values))
         self._waves += 1
         if call.trace is not None:
             self._wait_for(0)
@@ -222,14 +254,10 @@ class _Run:
             call.trace.add([label], [(0, idle, now - self._last)], [(1, 0, idle)])
             self._last = now
 
-    def _rows(self, spec: Any, width: int) -> list[Any]:
-        """What the wave that was chosen last reads."""
-        call = self._call
-        reads = [np.zeros(width, np.int32) for _ in spec.inputs]
-        exports = [np.zeros(width, v.aval.dtype) for v in spec.cell.exports]
-        lanes = np.zeros(width, np.int32)
-        call.stepper.operands([*reads, *exports, lanes])
-        return call.rows(spec).words(lanes, reads, exports)
+    def _kind(self, number: int) -> _Kind:
+        if number not in self._kinds:
+            self._kinds[number] = _Kind(self._forward, number, self._imports)
+        return self._kinds[number]
 
     def _wait_for(self, most: int) -> None:
         """Waits until no more than `most` waves are under way; takes the values they made."""
@@ -244,16 +272,15 @@ class _Run:
             for c, start, values in zip(done.classes, done.starts, made, strict=True):
                 self._imports[c][start : start + len(values)] = values
 
-    def _make_room(self, cell: int, cell_end: int, blocks: Any, width: int) -> None:
+    def _make_room(self, kind: _Kind, cell_end: int, starts: Sequence[int]) -> None:
         """Lets the tapes grow that a wave would go past the end of."""
         tapes = self._forward.tapes[0]
-        residuals = tapes.residuals[cell]
-        for c, start in blocks:
-            self._grow([tapes.values[c]], start + width)
+        for c, start in zip(kind.spec.outputs, starts, strict=True):
+            self._grow([tapes.values[c]], start + kind.width)
             if c in self._imports:
                 rows = len(self._call.tasks.values[tapes.values[c]])
                 self._imports[c].resize(rows, refcheck=False)
-        self._grow(residuals, cell_end + MOST_STEP_ROWS)
+        self._grow(tapes.residuals[kind.spec.cell.index], cell_end + MOST_STEP_ROWS)
 
     def _grow(self, slots: Sequence[int], end: int) -> None:
         call = self._call
