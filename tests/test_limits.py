@@ -199,6 +199,16 @@ class TestMemory:
             shrink.with_options(max_calls=5000)(self.row)
 
 
+@pytest.mark.slow
+def test_on_host_each_step_is_a_launch():
+    message = "shrink nested more than 16384 calls deep"
+    with jr.executor("host"):
+        with pytest.raises(jr.RecursionLimitError, match=message):
+            shrink(jnp.ones(100))
+        with pytest.raises(jr.CapacityError, match="max_calls is 20000"):
+            shrink.with_options(max_calls=20_000)(jnp.ones(100))
+
+
 class TestLimits:
     def test_are_raised_by_what_is_declared(self):
         assert limits_for(None, 100) == Limits()

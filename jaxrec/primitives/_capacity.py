@@ -133,7 +133,7 @@ def _layout_for_planning(params: Params) -> Layout:
 def limits_of(params: Params) -> Limits:
     """When the recursion is taken to be without end."""
     bounds = params.max_calls, params.declared, derived_bound(params)
-    return limits_for(*bounds, stepped=stepped_limits(params.program))
+    return limits_for(*bounds, stepped=stepped_limits(params.program, params.executor))
 
 
 def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:
@@ -153,7 +153,7 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     """
     program = params.program
     key = ("room", params.lanes)
-    limits = stepped_limits(program)
+    limits = stepped_limits(program, params.executor)
     assert limits is not None
     sizes = sorted({min(size, limits.calls) for size in (*_ROOM, limits.depth, limits.calls)})
     sizes = [size for size in sizes if size >= program.cache.get(key, 0)]

@@ -35,17 +35,22 @@ bytes of values on tapes. Half of it if it only nests."""
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
 
+_HOST_DEPTH = 1 << 14
+"""The most nested calls by default of a stepped recursion on executor "host", where each waits for
+launches of its own."""
+
 REFERENCE_DEPTH = 1 << 13
 """The most nested calls by default of executor "reference", which takes its time for each."""
 
 
-def stepped_limits(program: Program) -> Limits | None:
+def stepped_limits(program: Program, executor: str) -> Limits | None:
     """The default limits of a stepped recursion; None: it is planned."""
     if not program.is_stepped:
         return None
     affordable = max(_STEPPED_BYTES // max(program.call_bytes, 1), _STEPPED_LEAST)
     calls = min(_STEPPED_CALLS, affordable)
-    return Limits(calls, calls // 2)
+    nested = calls // 2
+    return Limits(calls, min(nested, _HOST_DEPTH) if executor == "host" else nested)
 
 
 def limits_for(

@@ -184,7 +184,7 @@ class _Run:
     def __init__(self, forward: Forward) -> None:
         self._forward, self._call = forward, forward.call
         call = self._call
-        self._device = call.device(0)
+        self._device, self._far = call.device(0), not call.options.on_cpu
         # As many rows as a tape has, so that every row that the scheduler knows is there.
         self._imports = {
             c: np.zeros(call.layout.value_rows[c], call.program.classes[c].dtype)
@@ -242,8 +242,9 @@ class _Run:
             )
         except Exception as error:
             raise call.failures([label]).described(error, 0) from None
-        for value in values:
-            value.copy_to_host_async()
+        if self._far:
+            for value in values:
+                value.copy_to_host_async()
         shown = [starts[k] for k in kind.shown]
         self._under_way.append(_Launched(label, token, shown, kind.classes, values))
         self._waves += 1
