@@ -30,7 +30,10 @@ class Limits:
 
 _STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
 """What a recursion that runs cells to find out whether it goes on may do by default: calls, and
-bytes of values on tapes. Half of it if it only nests."""
+bytes of values on tapes. Half of it if it only nests, and less if its cells take long."""
+
+_STEP_FLOPS = 6e4
+"""Arithmetic that takes as long as all else in a step that runs one call."""
 
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
@@ -49,7 +52,8 @@ def stepped_limits(program: Program, executor: str) -> Limits | None:
         return None
     affordable = max(_STEPPED_BYTES // max(program.call_bytes, 1), _STEPPED_LEAST)
     calls = min(_STEPPED_CALLS, affordable)
-    nested = calls // 2
+    steps = Limits.depth / (1 + program.row_flops / _STEP_FLOPS)
+    nested = max(min(calls // 2, int(steps)), _STEPPED_LEAST // 2)
     return Limits(calls, min(nested, _HOST_DEPTH) if executor == "host" else nested)
 
 
