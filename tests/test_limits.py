@@ -201,12 +201,21 @@ class TestMemory:
 
 @pytest.mark.slow
 def test_on_host_each_step_is_a_launch():
-    message = "shrink nested more than 16384 calls deep"
+    message = "shrink nested more than 163[0-9][0-9] calls deep"
     with jr.executor("host"):
         with pytest.raises(jr.RecursionLimitError, match=message):
             shrink(jnp.ones(100))
         with pytest.raises(jr.CapacityError, match="max_calls is 20000"):
             shrink.with_options(max_calls=20_000)(jnp.ones(100))
+
+
+def test_costly_cells_nest_less_deeply():
+    @jr.rec_fn
+    def turn(weights, x):
+        return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: turn(weights, weights @ x))
+
+    with pytest.raises(jr.RecursionLimitError, match="turn nested more than 2[0-9]{4} calls deep"):
+        turn(jnp.eye(1024), jnp.ones(1024))
 
 
 class TestLimits:

@@ -32,15 +32,12 @@ _STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
 """What a recursion that runs cells to find out whether it goes on may do by default: calls, and
 bytes of values on tapes. Half of it if it only nests, and less if its cells take long."""
 
-_STEP_FLOPS = 6e4
-"""Arithmetic that takes as long as all else in a step that runs one call."""
+_STEPS = {"graph": (Limits.depth, 6e4), "host": (1 << 14, 1.5e6)}
+"""How far it may nest in some seconds: calls, and the arithmetic that takes as long as all else in
+a step that runs one of them. On executor "host" each step is a launch."""
 
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
-
-_HOST_DEPTH = 1 << 14
-"""The most nested calls by default of a stepped recursion on executor "host", where each waits for
-launches of its own."""
 
 REFERENCE_DEPTH = 1 << 13
 """The most nested calls by default of executor "reference", which takes its time for each."""
@@ -52,9 +49,9 @@ def stepped_limits(program: Program, executor: str) -> Limits | None:
         return None
     affordable = max(_STEPPED_BYTES // max(program.call_bytes, 1), _STEPPED_LEAST)
     calls = min(_STEPPED_CALLS, affordable)
-    steps = Limits.depth / (1 + program.row_flops / _STEP_FLOPS)
-    nested = max(min(calls // 2, int(steps)), _STEPPED_LEAST // 2)
-    return Limits(calls, min(nested, _HOST_DEPTH) if executor == "host" else nested)
+    steps, flops = _STEPS.get(executor, _STEPS["graph"])
+    nested = min(calls // 2, int(steps / (1 + program.row_flops / flops)))
+    return Limits(calls, max(nested, _STEPPED_LEAST // 2))
 
 
 def limits_for(
