@@ -28,6 +28,7 @@ class Divider {
     if (Status status = check(); !status.ok()) return status;
     shard_ = find_shards(schedule_, row_costs(), options_.shards);
     out_.domains = options_.shards * num_devices();
+    out_.num_widths = static_cast<int64_t>(options_.widths.size());
     out_.values = schedule_.values;
     make_program();
     place_firings();
@@ -271,6 +272,7 @@ void Division::replace(Schedule& schedule) && {
   schedule.program = std::move(program);
   schedule.values = std::move(values);
   schedule.layout = std::move(layout);
+  schedule.num_widths = num_widths;
 }
 
 double estimate(const Layout& layout, int32_t domains, const std::vector<Copy>& copies,

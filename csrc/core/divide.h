@@ -32,6 +32,7 @@ struct Copy {
 /// Domain 0 has the roots' arguments and results.
 struct Division {
   int32_t domains = 1;
+  int64_t num_widths = 0;
   std::vector<Copy> copies;  // cells after those of all domains
   Program program;
   Values values;

@@ -23,7 +23,7 @@ class Builder {
       out_.max_out = std::max(out_.max_out, static_cast<int32_t>(cell.outputs.size()));
     }
     if (options_.collect) collect();
-    if (Status status = count_rows(); !status.ok()) return status;
+    if (Status status = count_rows(); !status.ok() || !options_.waves) return status;
     next_value_.assign(program_.num_classes, out_.pad);
     next_read_ = next_value_;
     next_cell_.assign(program_.cells.size(), out_.pad);

@@ -49,6 +49,7 @@ struct LayoutOptions {
   Span<const int64_t> widths;
   Span<const double> costs;  // as `make_agenda` takes them
   bool collect = false;
+  bool waves = true;               // else only what does not depend on them
   const Agenda* agenda = nullptr;  // waves that have run already; else they are chosen here
 };
 

@@ -16,16 +16,16 @@ constexpr int64_t kMostWidth = 1 << 24;
 constexpr int64_t kMostWorkers = 256;
 constexpr size_t kWholePath = 64;  // a path that is asked for is shown whole up to so many calls
 
-Status check_widths(const Request& request, size_t cells) {
-  const size_t widths = request.widths.size(), costs = request.costs.size();
-  if (widths == 0 || (costs != widths && costs != widths * cells))
+Status check_widths(Span<const int64_t> widths, Span<const double> costs, size_t cells) {
+  const size_t n = widths.size();
+  if (n == 0 || (costs.size() != n && costs.size() != n * cells))
     return program_error("expected a width, and a cost for each width, or for each of each cell");
   int64_t last = 0;
-  for (int64_t width : request.widths) {
+  for (int64_t width : widths) {
     if (width <= last || width > kMostWidth) return program_error("widths must ascend from 1");
     last = width;
   }
-  for (double cost : request.costs)
+  for (double cost : costs)
     if (!(cost > 0) || !std::isfinite(cost))
       return program_error("costs must be positive and finite");
   return {};
@@ -81,14 +81,27 @@ Status plan_unguarded(const Request& request, Schedule& out) {
   if (status = number_frames(out.program, out.expansion, *out.frames); !status.ok()) return status;
   out.values = walk(out.program, *out.frames, request.lanes);
   return lay_out(out.program, *out.frames, out.values,
-                 {request.widths, request.costs, request.collect}, out.layout);
+                 {request.widths, request.costs, request.collect, request.waves}, out.layout);
+}
+
+template <class Work>
+Status guarded(Work&& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return internal_error("out of memory");
+  } catch (const std::exception& error) {
+    return internal_error(error.what());
+  }
 }
 
 }  // namespace
 
 Status bind_request(const Request& request, Program& program, std::vector<Outer>& outers) {
   if (Status status = decode(request.program, program); !status.ok()) return status;
-  if (Status status = check_widths(request, program.cells.size()); !status.ok()) return status;
+  if (Status status = check_widths(request.widths, request.costs, program.cells.size());
+      !status.ok())
+    return status;
   if (Status status = check_roots(request, program); !status.ok()) return status;
   return bind_outers(program.outers, request.outers, request.outer_lanes, request.lanes, outers);
 }
@@ -103,13 +116,18 @@ std::string Schedule::call_path(int64_t frame) const {
 }
 
 Status plan(const Request& request, Schedule& out) {
-  try {
-    return plan_unguarded(request, out);
-  } catch (const std::bad_alloc&) {
-    return internal_error("out of memory");
-  } catch (const std::exception& error) {
-    return internal_error(error.what());
-  }
+  return guarded([&] { return plan_unguarded(request, out); });
+}
+
+Status lay_out(Span<const int64_t> widths, Span<const double> costs, Schedule& schedule) {
+  return guarded([&] {
+    if (Status status = check_widths(widths, costs, schedule.program.cells.size()); !status.ok())
+      return status;
+    schedule.layout = {};
+    schedule.num_widths = static_cast<int64_t>(widths.size());
+    return lay_out(schedule.program, *schedule.frames, schedule.values,
+                   {widths, costs, schedule.collect}, schedule.layout);
+  });
 }
 
 }  // namespace jaxrec

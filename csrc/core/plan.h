@@ -29,6 +29,7 @@ struct Request {
   int64_t call_limit = -1;   // below 0: no bound
   int64_t depth_limit = -1;  // likewise
   bool collect = false;
+  bool waves = true;  // else the schedule is still to be laid out
   int64_t workers = 0;
 };
 
@@ -43,6 +44,9 @@ struct Schedule {
   Values values;
   Layout layout;
 
+  /// Whether its firings are divided into waves.
+  bool is_laid_out() const { return layout.order.size() == values.firings.size(); }
+
   /// `f -> f[1] -> g[0]`; an empty text for a frame that is not there.
   std::string call_path(int64_t frame) const;
 };
@@ -52,5 +56,8 @@ Status bind_request(const Request& request, Program& program, std::vector<Outer>
 
 /// Plans a program that imports nothing. On failure `out` must not be used.
 Status plan(const Request& request, Schedule& out);
+
+/// Divides the firings of a schedule into waves, in the place of those that it has.
+Status lay_out(Span<const int64_t> widths, Span<const double> costs, Schedule& schedule);
 
 }  // namespace jaxrec

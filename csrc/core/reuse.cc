@@ -181,6 +181,7 @@ class Reuse {
 Status reuse_rows(Span<const int64_t> widths, Schedule& schedule) {
   if (static_cast<int64_t>(widths.size()) != schedule.num_widths)
     return internal_error("rows are laid out for other widths than the schedule's");
+  if (!schedule.is_laid_out()) return internal_error("the schedule is still to be laid out");
   Reuse(widths, schedule).run();
   return {};
 }

@@ -39,7 +39,7 @@ std::unique_ptr<Division> divide_python(const Schedule& schedule, int32_t shards
 double estimate_python(const Division& division, const Schedule& schedule,
                        const std::vector<double>& costs, double copy_cost, int32_t workers) {
   const int32_t cells = static_cast<int32_t>(schedule.program.cells.size());
-  const size_t widths = static_cast<size_t>(schedule.num_widths);
+  const size_t widths = static_cast<size_t>(division.num_widths);
   if (workers < 1 || costs.size() != cells * widths)
     throw nb::value_error("an estimate needs workers and the costs of all cells");
   return estimate(division.layout, division.domains, division.copies, widths,

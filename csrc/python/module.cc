@@ -47,13 +47,14 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
                                      int64_t lanes, const std::vector<int64_t>& widths,
                                      const std::vector<double>& costs, const std::string& names,
                                      int64_t max_calls, int64_t call_limit, bool collect,
-                                     int64_t workers, int64_t depth_limit) {
+                                     int64_t workers, int64_t depth_limit, bool waves) {
   Request request = to_request(program, roots, outers, outer_lanes, lanes, widths, costs, names);
   request.max_calls = max_calls;
   request.call_limit = call_limit;
   request.depth_limit = depth_limit;
   request.collect = collect;
   request.workers = workers;
+  request.waves = waves;
   auto schedule = std::make_unique<Schedule>();
   Status status;
   {
@@ -106,6 +107,16 @@ void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
   {
     nb::gil_scoped_release release;
     status = fill(schedule, out, {capacity, readers});
+  }
+  raise_if_failed(std::move(status));
+}
+
+void lay_out_python(Schedule& schedule, const std::vector<int64_t>& widths,
+                    const std::vector<double>& costs) {
+  Status status;
+  {
+    nb::gil_scoped_release release;
+    status = lay_out(widths, costs, schedule);
   }
   raise_if_failed(std::move(status));
 }
@@ -200,6 +211,8 @@ void bind_schedule(nb::module_& m) {
       .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
       .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(),
            "readers"_a = true, "Writes the schedule into the buffers of a compiled program.")
+      .def("lay_out", &lay_out_python, "widths"_a, "costs"_a,
+           "Divides its firings into waves, in the place of those that it has.")
       .def("reuse_rows", &reuse_rows_python, "widths"_a,
            "Hands value rows out again once all that reads them has run.");
 }
@@ -303,6 +316,7 @@ NB_MODULE(_core, m) {
   bind_division(m);
   m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a,
         "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
-        "collect"_a = false, "workers"_a = 0, "depth_limit"_a = -1,
-        "Plans a program. Raises PlanError(code, text, needed).");
+        "collect"_a = false, "workers"_a = 0, "depth_limit"_a = -1, "waves"_a = true,
+        "Plans a program; waves: else it is still to be laid out. "
+        "Raises PlanError(code, text, needed).");
 }

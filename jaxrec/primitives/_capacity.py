@@ -47,7 +47,7 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
     params = dataclasses.replace(params, max_calls=params.declared)
     if is_plannable(params, operands):
         # Also where the size is fixed: what is wrong with the arguments is an error here and now.
-        calls = plan_now(params, operands).num_calls
+        calls = plan_now(params, operands, waves=False).num_calls
         enough = fixed is not None and calls <= fixed
         return dataclasses.replace(params, max_calls=fixed if enough else bucket(calls))
     is_runnable = params.program.is_stepped and all(map(_compat.is_concrete, operands))
@@ -110,8 +110,13 @@ def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
     return all(map(_compat.is_concrete, control))
 
 
-def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = None) -> Any:
-    """The core's schedule of an invocation whose operands are known; a stepped one has to run."""
+def plan_now(
+    params: Params, operands: Sequence[Any], layout: Layout | None = None, *, waves: bool = True
+) -> Any:
+    """The core's schedule of an invocation whose operands are known; a stepped one has to run.
+
+    Without waves it is a planned one that is still to be laid out.
+    """
     layout = layout or _layout_for_planning(params)
     if params.program.is_stepped:
         host = params.host or host_options(1, None, None, "batch")
@@ -120,7 +125,8 @@ def plan_now(params: Params, operands: Sequence[Any], layout: Layout | None = No
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, operands)
     bound = params.max_calls if params.max_calls is not None else params.declared
-    return plan_on_host(params.program, layout, inputs, limits_of(params), bound)
+    limits = limits_of(params)
+    return plan_on_host(params.program, layout, inputs, limits, bound, waves=waves)
 
 
 def _layout_for_planning(params: Params) -> Layout:

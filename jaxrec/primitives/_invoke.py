@@ -291,7 +291,7 @@ class Invocation:
         """The schedule of these arguments."""
         self._check_known("schedule")
         operands, params = self._operands(1)
-        plan = plan_now(dataclasses.replace(params, max_calls=None), operands)
+        plan = plan_now(dataclasses.replace(params, max_calls=None), operands, waves=False)
         sized = dataclasses.replace(params, max_calls=bucket(plan.num_calls))
         return Schedule(self.program, sized.layout(), plan_now(sized, operands, sized.layout()))
 

@@ -109,7 +109,13 @@ def _callback_plan(
 
 
 def plan_on_host(
-    program: Program, layout: Layout, inputs: PlanInputs, limits: Limits, max_calls: int | None
+    program: Program,
+    layout: Layout,
+    inputs: PlanInputs,
+    limits: Limits,
+    max_calls: int | None,
+    *,
+    waves: bool = True,
 ) -> Any:
     """Runs the scheduler now.
 
@@ -119,6 +125,7 @@ def plan_on_host(
         inputs: what the schedule is a function of.
         limits: what is taken to be without end.
         max_calls: the calls that there is room for; None: as many as are made.
+        waves: whether it is laid out, or only its calls are found.
 
     Returns:
         The core's schedule.
@@ -128,7 +135,7 @@ def plan_on_host(
     """
     try:
         given = host_arguments(program, layout, inputs, limits, max_calls)
-        return _core.plan(*given, depth_limit=limits.depth)
+        return _core.plan(*given, depth_limit=limits.depth, waves=waves)
     except _core.PlanError as error:
         raise from_message(error.args[1]) from None
 

@@ -76,19 +76,13 @@ def _divided(
 
     options, program = params.host, params.program
     assert options is not None
-    # Most invocations are cut as the last one was. What they are cut into follows from themselves
-    # alone: if it was another layout, the schedule is made again.
-    key = ("host layout", params.lanes, params.collect, options, readers)
-    last = program.cache.get(key)
-    core = plan_now(params, operands, last)
+    core = plan_now(params, operands, waves=False)
     sized, costs = _cut(params, operands, readers, core)
-    if last is None or (last.widths, last.costs) != (sized.widths, sized.costs):
-        core = plan_now(params, operands, sized)
-    program.cache[key] = sized
     device = [options.device_of(spec.cell.name) for spec in program.cells]
-    if not any(device) and _shards(options, core) == 1:
-        return core, sized, costs, None
-    return core, sized, costs, _divide(options, core, sized.widths, device, costs)
+    if any(device) or _shards(options, core) > 1:
+        return core, sized, costs, _divide(options, core, sized, device, costs)
+    core.lay_out(sized.widths, sized.costs)
+    return core, sized, costs, None
 
 
 def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> tuple[Layout, Costs]:
@@ -104,15 +98,17 @@ def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> t
 
 
 def _divide(
-    options: HostOptions, core: Any, widths: Sequence[int], device: Sequence[int], costs: Costs
+    options: HostOptions, core: Any, sized: Layout, device: Sequence[int], costs: Costs
 ) -> _Taken | None:
     """Divides a schedule in the way that is fastest; None: not at all."""
-    most = _shards(options, core)
+    most, widths = _shards(options, core), sized.widths
     tried = [most]
     best, seconds = None, math.inf
     if options.policy == "adaptive":
         tried = sorted({1 if any(device) else most, *(n for n in _SHARDS if n < most), most})
-        seconds = math.inf if any(device) else costs.worth * _core.estimate(core, costs.alone)
+        if not any(device):
+            core.lay_out(widths, sized.costs)
+            seconds = costs.worth * _core.estimate(core, costs.alone)
     for shards in tried:
         of, workers = (costs.alone, 1) if shards == 1 else (costs.together, options.workers)
         made = _core.divide(core, shards, device, widths, of, COPY_SECONDS)
