@@ -127,6 +127,35 @@ def test_gradient_of_a_loss_on_every_node(executor, compile_it):
     assert_close(got, jax.grad(every_node_plainly(tree, nodes))(w), 1e-4)
 
 
+@pytest.mark.parametrize("unused", [0, 60, 100])
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_gradient_with_fewer_calls_than_rows(executor, unused):
+    """Of the nodes of a forest only some are below the roots that are asked for."""
+
+    @jr.rec_fn
+    def squash(w, tree, i):
+        def node():
+            return jnp.tanh(w * (squash(w, tree, tree["left"][i]) + tree["value"][i]))
+
+        return jr.cond(tree["left"][i] < 0, lambda: tree["value"][i], node)
+
+    left = jnp.array([1, 2, -1] + [-1] * unused)
+    tree = {"left": left, "value": jnp.linspace(0.1, 0.5, len(left))}
+
+    def loss(w, f):
+        _, calls = jr.collect(f)(w, tree, 0)
+        return jnp.sum(jnp.where(calls.valid, calls.results, 0.0) ** 2)
+
+    def by_hand(w):
+        a, b, c = tree["value"][:3]
+        b = jnp.tanh(w * (c + b))
+        return c**2 + b**2 + jnp.tanh(w * (b + a)) ** 2
+
+    with jr.executor(executor):
+        for f in (squash, squash.with_options(max_calls=300)):
+            assert_close(jax.grad(loss)(0.7, f), jax.grad(by_hand)(0.7), 1e-5)
+
+
 def test_gradient_for_data_carried_down():
     w, tree, h = normal(10, 3, 3), forest(), normal(11, 3)
 

@@ -116,17 +116,20 @@ def host_layout(
     classes, cells = len(program.classes), len(program.cells)
     pad = 2 * sized.pad
 
-    def most(counts: Sequence[int], size: int) -> list[int]:
-        apart = np.asarray(counts[: domains * size], np.int64).reshape(domains, size)
+    def most(counts: Sequence[int], size: int, more: Sequence[int] | int = 0) -> list[int]:
+        apart = np.asarray(counts[: domains * size], np.int64).reshape(domains, size) + more
         return [roomy(int(n)) + pad for n in apart.max(axis=0, initial=0)]
 
     fired = most(core.cell_rows, cells)
+    # The report of `collect` has more rows than there are calls, and so have its cotangents.
+    blank = sized.max_calls - core.num_collected if sized.collect else 0
+    unused = [blank * (c in program.result_classes) for c in range(classes)]
     layout = dataclasses.replace(
         sized,
         max_calls=sized.max_calls if sized.collect else bucket(2 * max(fired, default=0)),
         cell_rows=tuple(fired),
         value_rows=tuple(most(core.value_rows, classes)),
-        read_rows=tuple(most(core.read_rows, classes)),
+        read_rows=tuple(most(core.read_rows, classes, unused)),
         max_waves=1,
         costs=(),  # kernels do not depend on them
     )
