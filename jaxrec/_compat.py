@@ -22,6 +22,7 @@ from jax._src import sharding_impls as _sharding
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
+from jax._src.interpreters import partial_eval as _pe
 from jax.core import ShapedArray, Tracer
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive
 
@@ -194,6 +195,16 @@ def context() -> Any:
 def evaluates_now() -> bool:
     """Whether an operation on known values is carried out at once, and nothing looks on."""
     return _core.trace_ctx.trace is _core.eval_trace and not setting("jax_debug_key_reuse")
+
+
+def is_staged() -> bool:
+    """Whether operations are recorded, also those on known values."""
+    trace = _core.trace_ctx.trace
+    while trace is not None:
+        if isinstance(trace, _pe.DynamicJaxprTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
 
 
 def traces_behind(value: Any) -> Iterator[Any]:

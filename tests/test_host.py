@@ -275,6 +275,51 @@ class TestSettings:
         """
         check_in_a_process(script)
 
+    def test_one_device_that_is_not_the_first(self):
+        script = """
+            import contextlib
+            import jax
+            jax.config.update("jax_num_cpu_devices", 3)
+            import jax.numpy as jnp
+            import jaxrec as jr
+
+            @jr.rec_fn
+            def halve(x, n):
+                is_done = (n == 0) | (jnp.sum(x) < 0)
+                return jr.cond(is_done, lambda: x, lambda: halve(x / 2, n - 1))
+
+            @jr.rec_fn
+            def power(x, n):
+                return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+            fib = jr.rec_fn(
+                lambda n: jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+            )
+            first, second, third = jax.devices()
+
+            def check(x, where):
+                tangent = lambda x: jax.jvp(lambda x: power(x, 3), (x,), (x,))[1]
+                slope = jax.grad(lambda x: power(x, 3).sum())
+                for f, value in ((halve, 0.5), (power, 8.0), (tangent, 24.0), (slope, 12.0)):
+                    got = f(x, 3 if f is power else 2) if f in (halve, power) else f(x)
+                    assert (got == value).all() and got.devices() == {where}, (f, got, where)
+                assert fib(10).devices() == {where}
+
+            with jr.executor("host"):
+                check(2 * jnp.ones(4), first)
+            with jax.default_device(second), jr.executor("host"):
+                check(jax.device_put(2 * jnp.ones(4), first), second)
+            for given in (first, second, third):
+                with jr.executor("host", devices=[second]):
+                    check(jax.device_put(2 * jnp.ones(4), given), second)
+            with jax.default_device(second), jr.executor("host", devices=[first]):
+                check(2 * jnp.ones(4), first)
+            with jr.executor("host"):
+                check(jax.device_put(2 * jnp.ones(4), third), first)
+            print("done")
+        """
+        check_in_a_process(script)
+
 
 class TestBounds:
     @pytest.mark.parametrize("transform", [lambda f: f, jax.grad])

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrec import _compat
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._forward import (
@@ -43,7 +45,10 @@ def replay(bound: Bound) -> list[Any]:
         branches = [lambda tapes: tapes, *(lambda t, run=run: run(wave, t) for run in kinds)]
         return lax.switch(jnp.clip(wave[0] + 1, 0, len(kinds)), branches, tapes), None
 
-    tapes = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
+    blank = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
+    given = jax.tree.leaves((bound.tables, bound.outers, bound.roots))
+    vma = _compat.common_vma([_compat.aval_of(x) for x in given])
+    tapes = [_compat.vary_over(tape, vma) for tape in blank]
     tapes, _ = lax.scan(step, with_roots(bound, tapes), jnp.arange(bound.layout.max_waves))
     return results(bound, tapes)
 

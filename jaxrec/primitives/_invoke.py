@@ -253,7 +253,7 @@ class Invocation:
         if not all(isinstance(x, NUMBERS) for x in self._args):
             return None
         params = self._operands(1)[1]
-        is_here = params.host is None or len(params.host.devices) == 1
+        is_here = params.host is None or params.host.is_default
         return Repeat(traced, params) if is_native(params) and is_here else None
 
     def collect(self) -> tuple[Any, Calls]:

@@ -5,6 +5,7 @@
     rec_linear    operands, residuals, tangents -> tangents of the results; linear in the tangents
     rec_backward  operands, residuals, cotangents -> cotangents of the operands
     rec_example   as rec with one lane, whose axis is left out; `vmap` makes it rec at once
+    rec_schedule  operands -> the tables of their schedule, for replays
 
 The derivative rule of `rec` runs `rec_forward` and stages `rec_linear`, whose transpose is
 `rec_backward`: so forward mode, reverse mode and rematerialisation all work, and the cotangents of
@@ -12,8 +13,9 @@ parameters are summed inside one schedule however many roots there are.
 
 The residuals are a cache: mathematically `rec_linear` and `rec_backward` are functions of the
 operands, which they also take. That is what makes the other rules simple. Batching recomputes the
-residuals with more lanes, since a tape has no axis for `vmap` to see; and derivatives of these
-primitives go through `replay`, which JAX differentiates, and take the residuals as constants.
+residuals with more lanes, since a tape has no axis for `vmap` to see, so what it makes of the
+residuals of an example is blank; and derivatives of these primitives go through `replay`, which JAX
+differentiates, on a schedule that is a constant.
 """
 
 from __future__ import annotations
@@ -37,7 +39,15 @@ rec_forward_p = Primitive("rec_forward")
 rec_linear_p = Primitive("rec_linear")
 rec_backward_p = Primitive("rec_backward")
 rec_example_p = Primitive("rec_example")
-for _primitive in (rec_p, rec_forward_p, rec_linear_p, rec_backward_p, rec_example_p):
+rec_schedule_p = Primitive("rec_schedule")
+for _primitive in (
+    rec_p,
+    rec_forward_p,
+    rec_linear_p,
+    rec_backward_p,
+    rec_example_p,
+    rec_schedule_p,
+):
     _primitive.multiple_results = True
 
 

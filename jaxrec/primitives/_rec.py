@@ -20,7 +20,7 @@ from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
 from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
 from jaxrec.primitives._order import hidden_zero
-from jaxrec.primitives._params import Params, bound, plan_inputs, run_invocation
+from jaxrec.primitives._params import Params, bound, run_invocation
 from jaxrec.primitives._primitives import (
     Wrt,
     check_compilable,
@@ -31,9 +31,9 @@ from jaxrec.primitives._primitives import (
     run_compiled,
     zero_tangent,
 )
+from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
 from jaxrec.primitives._results import differentiable, outcome, outcome_types
-from jaxrec.schedule._plan import plan_in_program
 from jaxrec.transpose._backward import has_cotangent
 
 
@@ -69,7 +69,7 @@ def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
         if params.executor == "host":
             run_host(params, operands)  # tells which call made it
         raise
-    if params.host is None or len(params.host.devices) == 1:
+    if params.host is None or params.host.is_default:
         return made
     return jax.device_put(made, params.host.devices[0])
 
@@ -88,13 +88,7 @@ def run_rec(*operands: Any, params: Params) -> list[Any]:
 
 def _run_replay(params: Params, operands: Sequence[Any]) -> list[Any]:
     """One call at a time; a schedule that depends on computed values is found by running first."""
-    layout, still = params.layout(), jax.lax.stop_gradient(list(operands))
-    if params.program.is_stepped:
-        at, _, _ = run_invocation(params, layout, still)
-        tables = at.tables
-    else:
-        tables = plan_in_program(params.program, layout, plan_inputs(params, still))
-    at = bound(params, layout, tables, operands)
+    at = bound(params, params.layout(), schedule_of(params, operands), operands)
     return outcome(at, replay(at))
 
 
@@ -121,7 +115,7 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
     if not positions:
         outs = rec_p.bind(*primals, params=params)
         return outs, [zero_tangent(x) for x in outs]
-    known = all(map(_compat.is_concrete, primals))
+    known = all(map(_compat.is_concrete, primals)) and not _compat.is_staged()
     # A schedule that is found by running comes from the compiled program, with waves of one call.
     if params.executor == "reference" and (known or not params.program.is_stepped):
         return _reference_jvp(primals, tangents, positions, params)
@@ -147,7 +141,8 @@ def _reference_jvp(
         operands = list(primals)
         for k, x in zip(positions, changed, strict=True):
             operands[k] = x
-        if params.program.is_stepped or is_plannable(params, operands):
+        plannable = is_plannable(params, operands) and not _compat.is_staged()
+        if params.program.is_stepped or plannable:
             return run_reference(params, operands)
         return run_rec(*operands, params=params)
 

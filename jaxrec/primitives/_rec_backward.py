@@ -12,7 +12,6 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec.executors.host._run import run_host_backward
-from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._params import Params, bound
@@ -25,17 +24,24 @@ from jaxrec.primitives._primitives import (
     rec_backward_p,
 )
 from jaxrec.primitives._rec_linear import stacked
+from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import (
     LinearCall,
     jvp_of_replay,
     moving,
+    replayed,
     split_residuals,
-    with_operands,
 )
 from jaxrec.primitives._results import differentiable
-from jaxrec.primitives._stacking import call_on_graph, collect_lanes, fresh_residuals, stack_given
+from jaxrec.primitives._stacking import (
+    call_on_graph,
+    collect_lanes,
+    fresh_residuals,
+    stack_given,
+    with_residuals,
+)
 from jaxrec.schedule._plan import LanePattern
-from jaxrec.transpose._backward import Want, has_cotangent, run_backward
+from jaxrec.transpose._backward import Want, run_backward
 
 
 def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
@@ -62,10 +68,12 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
 @rec_backward_p.def_impl
 def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    given = sum(differentiable(params))
+    known = with_residuals(operands, params, wrt, given)
     if params.executor == "host":
-        call = LinearCall(operands, params, wrt, sum(differentiable(params)))
+        call = LinearCall(known, params, wrt, given)
         return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
-    return compiled("rec_backward", _run_backward, params, wrt)(*operands)
+    return compiled("rec_backward", _run_backward, params, wrt)(*known)
 
 
 @rec_backward_p.def_abstract_eval
@@ -92,11 +100,10 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
         return _backward_by_lane_jvp(primals, tangents, params, wrt)
     call = LinearCall(primals, params, wrt, sum(differentiable(params)))
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
+    tables = schedule_of(params, call.primals)
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
-        def at(*changed: Any) -> list[Any]:
-            return with_operands(call, operands).results_of(changed, replay, positions)
-
+        at = replayed(params, tables, operands, positions)
         _, pull = jax.vjp(at, *(operands[k] for k in positions))
         asked = len(wrt.positions)
         return over_stack(lambda *cts: list(pull(list(cts)))[:asked], wrt.stack)(*given)
@@ -115,6 +122,7 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
     patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
     wide = dataclasses.replace(params, patterns=patterns)
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
+    tables = schedule_of(params, call.primals)
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         repeated = [
@@ -122,15 +130,7 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
             for k, x in enumerate(operands)
         ]
 
-        def at(*changed: Any) -> list[Any]:
-            full = list(repeated)
-            for k, x in zip(positions, changed, strict=True):
-                full[k] = x
-            tables, _, _ = split_residuals(params, call.backward(), call.residuals)
-            layout = call.backward().layout
-            outs = replay(bound(wide, layout, tables, full))
-            return [x for x in outs if has_cotangent(x)]
-
+        at = replayed(wide, tables, repeated, positions)
         _, pull = jax.vjp(at, *(repeated[k] for k in positions))
         asked = len(wrt.positions)
         return over_stack(lambda *cts: list(pull(list(cts)))[:asked], wrt.stack)(*given)

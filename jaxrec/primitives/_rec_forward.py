@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
@@ -20,7 +19,7 @@ from jaxrec.primitives._primitives import (
     zero_tangent,
 )
 from jaxrec.primitives._rec import rec, rec_jvp
-from jaxrec.primitives._residuals import backward_of, residual_types
+from jaxrec.primitives._residuals import backward_of, blank_residuals, residual_types
 from jaxrec.primitives._results import outcome, outcome_types
 from jaxrec.schedule._layout import flat_tables
 from jaxrec.transpose._backward import residual_cell, residual_tapes, settle_residuals
@@ -67,7 +66,7 @@ def _forward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any
     batch = batch_of(params, operands, dims)
     outs, out_dims = batch.split_outcome(rec(batch.operands, batch.params.differentiated()))
     types = residual_types(params, wrt, batch.one_example())
-    blank = [jnp.zeros(a.shape, a.dtype) for a in types]
+    blank = blank_residuals(types)
     return [*outs, *blank], [*out_dims, *(_compat.not_mapped for _ in blank)]
 
 

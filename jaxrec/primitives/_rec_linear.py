@@ -11,11 +11,10 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec.lowering._forward import results, run_forward
-from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._order import hidden_zero
-from jaxrec.primitives._params import Params
+from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
     Wrt,
     axis_size,
@@ -25,24 +24,35 @@ from jaxrec.primitives._primitives import (
     rec_backward_p,
     rec_linear_p,
 )
-from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, with_operands
+from jaxrec.primitives._rec_schedule import schedule_of
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed
 from jaxrec.primitives._results import differentiable, outcome_types
-from jaxrec.primitives._stacking import call_on_graph, collect_lanes, fresh_residuals, stack_given
-
-
-def _forward_results(at: Any) -> list[Any]:
-    return results(at, run_forward(at)[0])
+from jaxrec.primitives._stacking import (
+    call_on_graph,
+    collect_lanes,
+    fresh_residuals,
+    stack_given,
+    with_residuals,
+)
+from jaxrec.transpose._backward import has_cotangent, zero_of
 
 
 def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     check_compilable(params)
     call = LinearCall(operands, params, wrt, len(wrt.positions))
 
+    layout, tables = call.backward().layout, call.tables()
+
     def run(*changed: Any) -> list[Any]:
-        return call.results_of(changed, _forward_results)
+        operands = list(call.primals)
+        for k, x in zip(wrt.positions, changed, strict=True):
+            operands[k] = x
+        at = bound(params, layout, tables, operands)
+        return [x for x in results(at, run_forward(at)[0]) if has_cotangent(x)]
 
     def once(*given: Any) -> list[Any]:
-        return jax.jvp(run, call.changed, list(given))[1]
+        tangents = jax.jvp(run, [call.primals[k] for k in wrt.positions], list(given))[1]
+        return [x + zero_of(tables, x.dtype) for x in tangents]
 
     return over_stack(once, wrt.stack)(*call.given)
 
@@ -51,8 +61,11 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
         known, _, on = call_on_graph(operands, operands, params, wrt, len(wrt.positions))
-        return compiled("rec_linear", _run_linear, on, wrt)(*known)
-    return compiled("rec_linear", _run_linear, params, wrt)(*operands)
+        assert params.host is not None
+        made = compiled("rec_linear", _run_linear, on, wrt)(*known)
+        return list(map(params.host.at_home, made))
+    known = with_residuals(operands, params, wrt, len(wrt.positions))
+    return compiled("rec_linear", _run_linear, params, wrt)(*known)
 
 
 @rec_linear_p.def_abstract_eval
@@ -94,10 +107,10 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
     call = LinearCall(primals, params, wrt, given)
 
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
+    tables = schedule_of(params, call.primals)
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
-        def at(*changed: Any) -> list[Any]:
-            return with_operands(call, operands).results_of(changed, replay, positions)
+        at = replayed(params, tables, operands, positions)
 
         def once(*given: Any) -> list[Any]:
             rest = [hidden_zero(operands[k], given[0]) for k in positions[len(given) :]]

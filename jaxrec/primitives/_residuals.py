@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec.lowering._replay import replay
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import Wrt
 from jaxrec.schedule._layout import (
     Layout,
+    Tables,
     flat_tables,
     make_layout,
     table_types,
@@ -68,6 +71,22 @@ def _opaque_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[Shaped
     return [ShapedArray((0,), np.dtype(np.uint8))] * count
 
 
+def blank_residuals(types: Sequence[ShapedArray]) -> list[Any]:
+    """Residuals of no schedule, in the place of those that `vmap` makes afresh where it needs them.
+
+    A linear function that leaves the `vmap` that it was made in still has them: it then runs the
+    invocation once more where it can see that (`is_blank`), and gives NaN where it cannot.
+    """
+    blank = [jnp.zeros(a.shape, a.dtype) for a in types]
+    return [blank[0].at[:1].set(-1), *blank[1:]] if blank[0].dtype == np.int32 else blank
+
+
+def is_blank(residuals: Sequence[Any]) -> bool:
+    """Whether known residuals are of no schedule."""
+    first = np.asarray(residuals[0])
+    return first.size == 0 or (first.dtype == np.int32 and int(first[0]) < 0)
+
+
 def split_residuals(
     params: Params, backward: Backward, residuals: Sequence[Any]
 ) -> tuple[Any, list[Any], list[list[Any]]]:
@@ -89,24 +108,9 @@ class LinearCall:
         self.residuals = list(operands[params.num_operands : len(operands) - given])
         self.given = list(operands[len(operands) - given :])
 
-    def results_of(
-        self, changed: Sequence[Any], run: Any, positions: Sequence[int] | None = None
-    ) -> list[Any]:
-        """The differentiable results of `run` on the operands with some replaced.
-
-        Args:
-            changed: the new operands.
-            run: from an invocation to its results.
-            positions: of the new operands; None: those of `wrt`.
-        """
-        operands = list(self.primals)
-        where = self.wrt.positions if positions is None else positions
-        for k, x in zip(where, changed, strict=True):
-            operands[k] = x
-        backward = self.backward()
-        tables, _, _ = split_residuals(self.params, backward, self.residuals)
-        outs = run(bound(self.params, backward.layout, tables, operands))
-        return [x for x in outs if has_cotangent(x)]
+    def tables(self) -> Tables:
+        """The schedule among the residuals."""
+        return split_residuals(self.params, self.backward(), self.residuals)[0]
 
     def backward(self) -> Backward:
         return backward_of(self.params, self.wrt, [_compat.aval_of(x) for x in self.primals])
@@ -116,11 +120,26 @@ class LinearCall:
         return [self.primals[k] for k in self.wrt.positions]
 
 
-def with_operands(call: LinearCall, primals: list[Any]) -> LinearCall:
-    """The same call on other operands."""
-    other = LinearCall([], call.params, call.wrt, 0)
-    other.primals, other.residuals, other.given = primals, call.residuals, call.given
-    return other
+def replayed(
+    params: Params, tables: Tables, operands: Sequence[Any], positions: Sequence[int]
+) -> Any:
+    """A function of the operands at `positions` to the differentiable results, for JAX to derive.
+
+    Args:
+        params: of the invocation.
+        tables: its schedule.
+        operands: all of its operands.
+        positions: of those that the function is of.
+    """
+
+    def run(*changed: Any) -> list[Any]:
+        full = list(operands)
+        for k, x in zip(positions, changed, strict=True):
+            full[k] = x
+        outs = replay(bound(params, params.layout(), tables, full))
+        return [x for x in outs if has_cotangent(x)]
+
+    return run
 
 
 def moving(params: Params, wrt: Sequence[int], avals: Sequence[Any]) -> tuple[int, ...]:

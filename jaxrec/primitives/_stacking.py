@@ -16,7 +16,7 @@ from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import on_graph
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import Wrt, axis_size, rec_forward_p, zero_tangent
-from jaxrec.primitives._residuals import backward_of, split_residuals
+from jaxrec.primitives._residuals import backward_of, is_blank, split_residuals
 from jaxrec.primitives._results import outcome_types
 
 
@@ -38,6 +38,15 @@ def stack_given(
 def fresh_residuals(batch: Batch, wrt: Wrt) -> list[Any]:
     made = rec_forward_p.bind(*batch.operands, params=batch.params, wrt=wrt)
     return made[len(outcome_types(batch.params)) :]
+
+
+def with_residuals(operands: Sequence[Any], params: Params, wrt: Wrt, given: int) -> list[Any]:
+    """Known operands of a linear primitive, with residuals made afresh if they are blank."""
+    count, last = params.num_operands, len(operands) - given
+    if not is_blank(operands[count:last]):
+        return list(operands)
+    made = rec_forward_p.bind(*operands[:count], params=params, wrt=wrt)
+    return [*operands[:count], *made[len(outcome_types(params)) :], *operands[last:]]
 
 
 def call_on_graph(

@@ -25,7 +25,7 @@ from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._forward import Bound, operands, operands_at, plain_cell, select_rows
 from jaxrec.lowering._rows import gather_rows, sum_over_readers
 from jaxrec.lowering._zero import keeps_zero
-from jaxrec.schedule._layout import Layout, cell_count, collect_start, result_start
+from jaxrec.schedule._layout import Layout, Tables, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
@@ -348,15 +348,24 @@ def root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[A
         if set(parts).intersection(want.roots):
             rows = sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers)
             found.update(zip(parts, unpack(rows, program.members[c], batch=1), strict=True))
-    return [found[position] for position in want.roots]
+    rows = [found[position] for position in want.roots]
+    return [x + zero_of(tables, x.dtype) for x in rows]
+
+
+def zero_of(tables: Tables, dtype: Any) -> Any:
+    """Zero, to which a schedule's cotangents are added; NaN where the residuals are blank."""
+    return jnp.where(tables.num_waves < 0, jnp.nan, 0.0).astype(dtype)
 
 
 def _outer_cotangents(
     replay: Replay, ct_tapes: Sequence[Any], cut_tapes: Sequence[Sequence[Any]], want: Want
 ) -> list[Any]:
     lanes = dict(zip(want.outers, want.lanes, strict=True))
+    bound = replay.bound
     zeros = {
-        p: jnp.zeros(total_shape(replay.bound, p, pattern), replay.bound.outers[p].dtype)
+        p: jnp.broadcast_to(
+            zero_of(bound.tables, bound.outers[p].dtype), total_shape(bound, p, pattern)
+        )
         for p, pattern in lanes.items()
     }
     totals: dict[int, Any] = {}

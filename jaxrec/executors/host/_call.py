@@ -45,6 +45,8 @@ class HostCall:
 
     def __post_init__(self) -> None:
         self.operands = list(map(self.options.at_home, self.operands))
+        # Kernels for the first device of all are those that nothing says a device of.
+        self._at_home = self.options.is_default and self.options.devices[0] == jax.devices()[0]
         self._outers: dict[tuple[int, int], int] = {}
         self._rows: dict[tuple[int, bool, bool], Rows] = {}
 
@@ -70,9 +72,9 @@ class HostCall:
         return self.params.host
 
     def device(self, domain: int) -> Any:
-        """Where a domain is; None if there is no choice."""
+        """Where a domain is; None if it is where JAX puts everything."""
         devices = self.options.devices
-        return devices[domain * len(devices) // self.plan.domains] if len(devices) > 1 else None
+        return None if self._at_home else devices[domain * len(devices) // self.plan.domains]
 
     def outers(self, spec: CellSpec, domain: int) -> list[int]:
         """The slots of the outer values of a cell, on the device of a domain."""

@@ -51,6 +51,11 @@ class HostOptions:
         """Whether all devices are the host's own."""
         return all(device.platform == "cpu" for device in self.devices)
 
+    @property
+    def is_default(self) -> bool:
+        """Whether all runs on the device that JAX puts arrays on."""
+        return self.devices == (default_device(),)
+
     def fills_cores(self, domains: int) -> bool:
         """Whether a schedule of so many domains keeps every core busy by itself."""
         return self.on_cpu and min(self.workers, domains) >= _cores()

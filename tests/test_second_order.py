@@ -1,0 +1,130 @@
+"""Derivatives of derivatives inside `vmap` and `shard_map`, and pullbacks that leave `vmap`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+import jaxrec as jr
+
+
+@jr.rec_fn(max_calls=40)
+def sines(x, n):
+    return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(x * sines(x, n - 1)))
+
+
+def by_hand(x, n):
+    return x if n <= 0 else jnp.sin(x * by_hand(x, n - 1))
+
+
+@jr.rec_fn(max_calls=60)
+def shrunk(w, x, n):
+    """Its control is computed."""
+    stop = (jnp.sum(x * x) < 0.2) | (n <= 0)
+    return jr.cond(stop, lambda: x, lambda: jnp.tanh(w @ shrunk(w, 0.7 * x, n - 1)))
+
+
+POINTS = jnp.array([0.5, 0.9, 1.3])
+ORDERS: dict[str, Any] = {
+    "hessian": jax.hessian,
+    "jacfwd of jacfwd": lambda f: jax.jacfwd(jax.jacfwd(f)),
+    "jacrev of jacrev": lambda f: jax.jacrev(jax.jacrev(f)),
+    "grad of grad, compiled": lambda f: jax.jit(jax.grad(jax.grad(f))),
+    "third": lambda f: jax.grad(jax.grad(jax.grad(f))),
+}
+
+
+def expected(order: Any, *numbers: int) -> Any:
+    pairs = zip(POINTS, numbers or (2, 2, 2), strict=True)
+    return jnp.stack([order(lambda x, n=n: by_hand(x, n))(x) for x, n in pairs])
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_inside_vmap(order):
+    found = jax.vmap(order(lambda x: sines(x, 2)))(POINTS)
+    np.testing.assert_allclose(found, expected(order), rtol=1e-4)
+
+
+@pytest.mark.parametrize("executor", ["host", "reference"])
+def test_on_other_executors(executor):
+    with jr.executor(executor):
+        found = jax.vmap(jax.grad(jax.grad(lambda x: sines(x, 2))))(POINTS)
+    np.testing.assert_allclose(found, expected(ORDERS["hessian"]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("compile_it", [False, True], ids=["eager", "jit"])
+def test_where_control_differs_from_example_to_example(compile_it):
+    run = jax.vmap(jax.grad(jax.grad(sines)))
+    found = (jax.jit(run) if compile_it else run)(POINTS, jnp.array([2, 1, 3]))
+    np.testing.assert_allclose(found, expected(ORDERS["hessian"], 2, 1, 3), rtol=1e-4)
+
+
+def test_where_control_is_computed():
+    w, xs = 0.5 * jnp.eye(2) + 0.1, jnp.array([[0.3, 0.8], [0.9, 1.1], [0.0, 0.1]])
+    second = jax.hessian(lambda x: jnp.sum(shrunk(w, x, 3) ** 2))
+    apart = jnp.stack([second(x) for x in xs])
+    assert float(jnp.abs(apart).max()) > 0.01
+    np.testing.assert_allclose(jax.vmap(second)(xs), apart, rtol=1e-5, atol=1e-7)
+
+
+def test_of_no_examples():
+    second = jax.vmap(jax.grad(jax.grad(sines)))
+    assert second(jnp.zeros(0), jnp.zeros(0, jnp.int32)).shape == (0,)
+
+
+def test_inside_shard_map():
+    mesh = Mesh(np.array(jax.devices()[:1]), ("d",))
+
+    def total(x):
+        def body(x, xs):
+            return jax.lax.psum(jnp.sum(sines(x * xs[0], 2) ** 2), "d")
+
+        run = jax.shard_map(body, mesh=mesh, in_specs=(P(), P("d")), out_specs=P())
+        return run(x, jnp.array([1.1]))
+
+    found = jax.jit(jax.grad(jax.grad(total)))(0.7)
+    exact = jax.grad(jax.grad(lambda x: by_hand(x * 1.1, 2) ** 2))(0.7)
+    np.testing.assert_allclose(found, exact, rtol=1e-4)
+
+
+def test_reference_compiled_where_control_is_known():
+    with jr.executor("reference"):
+        found = jax.jit(jax.grad(lambda x: sines(x, 2)))(0.7)
+    np.testing.assert_allclose(found, jax.grad(by_hand)(0.7, 2), rtol=1e-5)
+
+
+class TestPullbacksThatLeaveVmap:
+    """Their residuals were made for one example, which never ran by itself."""
+
+    exact = jax.vmap(jax.grad(lambda x: by_hand(x, 2)))(POINTS)
+
+    def pulls(self):
+        return jax.vmap(lambda x: jax.vjp(lambda x: sines(x, 2), x)[1])(POINTS)
+
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_one_by_one(self, executor):
+        with jr.executor(executor):
+            pulls = self.pulls()
+            for k, slope in enumerate(self.exact):
+                (found,) = jax.tree.map(lambda x, k=k: x[k], pulls)(1.0)
+                np.testing.assert_allclose(found, slope, rtol=1e-5)
+
+    def test_under_vmap_again(self):
+        (found,) = jax.vmap(lambda pull, ct: pull(ct))(self.pulls(), jnp.ones(3))
+        np.testing.assert_allclose(found, self.exact, rtol=1e-5)
+
+    def test_linear_functions(self):
+        pushes = jax.vmap(lambda x: jax.linearize(lambda x: sines(x, 2), x)[1])(POINTS)
+        found = jax.tree.map(lambda x: x[1], pushes)(1.0)
+        np.testing.assert_allclose(found, self.exact[1], rtol=1e-5)
+
+    def test_compiled_they_are_not_a_number(self):
+        """There it cannot be seen that they have to run once more, and no number is wrong."""
+        (found,) = jax.lax.map(lambda t: t[0](t[1]), (self.pulls(), jnp.ones(3)))
+        assert np.isnan(found).all()
