@@ -440,3 +440,43 @@ class TestUnsupported:
     def test_collect_inside_a_body(self):
         with pytest.raises(jr.UnsupportedError, match=r"collect\(count\) inside the body of count"):
             counting(lambda f, x, n: jr.collect(f)(x, n - 1)[0])(ONE, 2)
+
+
+class TestWordsForWhatIsWrong:
+    """Mistakes in declarations and branches are told as such."""
+
+    def test_a_switch_without_branches(self):
+        @jr.rec_fn
+        def empty(x, n):
+            return jr.switch(n, [])
+
+        with pytest.raises(jr.SignatureError, match="a switch in empty has no branches"):
+            empty(ONE, 1)
+
+    def test_a_branch_that_returns_no_array(self):
+        @jr.rec_fn
+        def named(x, n):
+            return jr.cond(n < 0, lambda: (x, "done"), lambda: (named(x, n - 1)[0], "done"))
+
+        message = "a branch in named returns 'done' of type str; results are pytrees of arrays"
+        with pytest.raises(jr.SignatureError, match=message):
+            named(ONE, 1)
+
+    @pytest.mark.parametrize(
+        ("out", "message"),
+        [
+            (lambda x, n: (x.shape,), "down: out= gives 3 of type int, expected a pytree of"),
+            (lambda y: y, "down: out= failed: TypeError: .* takes 1 positional argument"),
+            (
+                jax.ShapeDtypeStruct((4,), jnp.float32),
+                "What down returns to itself has the type declared by out=",
+            ),
+        ],
+    )
+    def test_a_wrong_result_type(self, out, message):
+        @jr.rec_fn(out=out)
+        def down(x, n):
+            return jr.cond(n <= 0, lambda: x, lambda: down(x, n - 1))
+
+        with pytest.raises(jr.SignatureError, match=message):
+            down(jnp.ones(3), 3)

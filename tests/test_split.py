@@ -11,6 +11,7 @@ from zoo import JAXREC, PYTHON, forest, normal, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
+from jaxrec.schedule._layout import widths_of
 from jaxrec.split._scalar import DTYPES, OPCODES
 
 
@@ -20,6 +21,30 @@ def program_of(fun, *args):
 
 def names_of(program, positions):
     return [program.graph.entry.param_names[k] for k in positions]
+
+
+class TestCosts:
+    @staticmethod
+    def turns(length):
+        @jr.rec_fn
+        def turned(w, x, n):
+            def more():
+                y = jax.lax.fori_loop(0, length, lambda _, y: jnp.tanh(w @ y), x)
+                return turned(w, y, n - 1)
+
+            return jr.cond(n == 0, lambda: x, more)
+
+        return program_of(turned, jnp.eye(64), jnp.ones((64, 64)), 2)[1]
+
+    def test_a_loop_costs_what_its_turns_cost(self):
+        once, often = self.turns(1), self.turns(50)
+        assert 40 < often.row_flops / once.row_flops < 60
+        assert often.shared_elements == once.shared_elements
+
+    def test_waves_that_compute_for_long_are_narrow(self):
+        once, often = self.turns(1), self.turns(1000)
+        assert widths_of(once, 64, 1 << 14)[-1] == 256
+        assert widths_of(often, 64, 1 << 14) == (1, 2, 4)
 
 
 class TestPlanes:

@@ -270,7 +270,6 @@ class TestFunctions:
         programs = [weakref.ref(x.program) for x in power._cache.values()]
         assert len(programs) > 1
         power.clear_cache()
-        jax.clear_caches()
         gc.collect()
         assert not any(program() for program in programs)
         assert power.cache_info().traces == 0

@@ -17,7 +17,7 @@ from jaxrec.graph._ir import Atom, Const, Op, Prim, Value, walk
 from jaxrec.lowering._cell import evaluate
 from jaxrec.lowering._forward import Bound
 from jaxrec.lowering._run import run
-from jaxrec.schedule._layout import Layout, Tables, choose_widths, make_layout
+from jaxrec.schedule._layout import Layout, Tables, make_layout, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs
 from jaxrec.split._program import Program
 
@@ -90,8 +90,7 @@ class Params:
         Waves of executor "reference" are as narrow as can be.
         """
         assert self.max_calls is not None
-        cells = len(self.program.cells)
-        widths = choose_widths(self.lanes, self.max_calls, readers=readers, cells=cells)
+        widths = widths_of(self.program, self.lanes, self.max_calls, readers=readers)
         return make_layout(
             self.program,
             self.lanes,

@@ -35,6 +35,9 @@ MOST_STEP_ROWS = 1024
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
+_ENOUGH_WAVES = 64
+"""How many times that a wave computes at most, so that its launch does not count."""
+
 _READ_FLOPS = 50.0
 """Arithmetic that takes as long as reading an element of a matrix from memory."""
 
@@ -90,7 +93,12 @@ class Layout:
 
 
 def choose_widths(
-    lanes: int, max_calls: int, *, readers: bool = False, cells: int = 1
+    lanes: int,
+    max_calls: int,
+    *,
+    readers: bool = False,
+    cells: int = 1,
+    widest: int = _WIDEST,
 ) -> tuple[int, ...]:
     """Batch sizes for an invocation: one call, about the number of roots, and four times that.
 
@@ -105,13 +113,27 @@ def choose_widths(
         max_calls: the largest number of calls.
         readers: whether the cells are differentiated, for which they have two rows at least.
         cells: how many cells there are.
+        widest: the largest batch size that pays.
     """
     ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
-    many = min(max(ready, _FEWEST), _WIDEST)
+    many = min(max(ready, _FEWEST), widest)
     sizes = {2 if readers else 1, many}
     if cells <= _FEW_CELLS:
-        sizes.add(4 * many if 4 * many <= _WIDEST else many // 4)
+        sizes.add(4 * many if 4 * many <= widest else max(many // 4, 2))
     return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, 2)))
+
+
+def widths_of(
+    program: Program, lanes: int, max_calls: int, *, readers: bool = False
+) -> tuple[int, ...]:
+    """The batch sizes for an invocation of a program.
+
+    A wave that computes for long enough is no faster a row if it is wider, and takes more memory.
+    """
+    enough = _ENOUGH_WAVES * _wave_flops(program) / (program.row_flops + 1.0)
+    widest = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
+    cells = len(program.cells)
+    return choose_widths(lanes, max_calls, readers=readers, cells=cells, widest=widest)
 
 
 def make_layout(
@@ -124,8 +146,7 @@ def make_layout(
     readers: bool = False,
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
-    cells = len(program.cells)
-    widths = widths or choose_widths(lanes, max_calls, readers=readers, cells=cells)
+    widths = widths or widths_of(program, lanes, max_calls, readers=readers)
     costs = _wave_costs(program, widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
@@ -155,9 +176,14 @@ def make_layout(
 
 
 def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
-    wave = _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
+    wave = _wave_flops(program)
     # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
     return tuple(wave + width * (program.row_flops + 1.0) for width in widths)
+
+
+def _wave_flops(program: Program) -> float:
+    """Arithmetic that takes as long as what a wave does once, however wide it is."""
+    return _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
 
 
 def _with_step_rows(layout: Layout) -> Layout:

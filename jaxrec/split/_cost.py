@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.extend.core import jaxprs_in_params
 
@@ -15,40 +15,48 @@ _ELEMENT_FLOPS = 10.0
 """What an element of any other operation costs: memory traffic and transcendental functions."""
 
 
+class _Equation(NamedTuple):
+    """An operation of a cell, how often a call carries it out, and what it is from and to."""
+
+    times: int
+    name: str
+    params: Any
+    ins: list[Any]
+    outs: list[Any]
+
+
 def cell_flops(cell: Cell) -> float:
     """The arithmetic of one call of a cell, in floating-point operations."""
-    return sum(_flops(name, params, ins, outs) for name, params, ins, outs in _equations(cell.ops))
+    return sum(e.times * _flops(e.name, e.params, e.ins, e.outs) for e in _equations(cell.ops))
 
 
 def shared_elements(cell: Cell) -> int:
     """Elements of the matrices that a wave of a cell reads once for all its rows."""
     return sum(
-        max(aval.size for aval in ins)
-        for name, _, ins, _ in _equations(cell.ops)
-        if name == "dot_general"
+        max(aval.size for aval in e.ins) for e in _equations(cell.ops) if e.name == "dot_general"
     )
 
 
-def _equations(ops: Sequence[Op]) -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
+def _equations(ops: Sequence[Op]) -> Iterator[_Equation]:
     for op in ops:
         if isinstance(op, Prim):
             avals = [a.aval for a in op.inputs], [v.aval for v in op.outputs]
-            yield from _expanded(op.name, op.eqn.params, *avals)
+            yield from _expanded(_Equation(1, op.name, op.eqn.params, *avals))
         elif isinstance(op, Switch):
             for region in op.regions:
                 yield from _equations(region.ops)
 
 
-def _expanded(
-    name: str, params: Any, ins: list[Any], outs: list[Any]
-) -> Iterator[tuple[str, Any, list[Any], list[Any]]]:
-    inner = list(jaxprs_in_params(params))
+def _expanded(outer: _Equation) -> Iterator[_Equation]:
+    """An operation, or the ones inside of it; of a loop whose turns are not known, those of one."""
+    inner = list(jaxprs_in_params(outer.params))
     if not inner:
-        yield name, params, ins, outs
+        yield outer
+    times = outer.times * (outer.params["length"] if outer.name == "scan" else 1)
     for jaxpr in inner:
         for eqn in jaxpr.eqns:
             avals = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
-            yield from _expanded(eqn.primitive.name, eqn.params, *avals)
+            yield from _expanded(_Equation(times, eqn.primitive.name, eqn.params, *avals))
 
 
 def _flops(name: str, params: Any, ins: list[Any], outs: list[Any]) -> float:

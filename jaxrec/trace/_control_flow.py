@@ -26,6 +26,7 @@ from jaxrec.trace._signature import (
     differences,
     leaf_aval,
     placeholder,
+    result_aval,
     show,
     traced_aval,
 )
@@ -67,7 +68,7 @@ def cond(
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
     branches = (false_fun, true_fun)
     if running.probing:
-        return _probe(branches, operands)
+        return _probe(running.name, branches, operands)
     return _staged(
         running,
         branches,
@@ -105,8 +106,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     running = _context.current()
     if running is None:
         return jax.lax.switch(index, branches, *operands)
+    if not branches:
+        raise SignatureError(f"a switch in {running.name} has no branches, expected one or more")
     if running.probing:
-        return _probe(tuple(branches), operands)
+        return _probe(running.name, tuple(branches), operands)
     return _staged(
         running,
         branches,
@@ -152,10 +155,10 @@ def _staged(
 
     A choice without recursive calls is one of JAX, with all rules of JAX.
     """
-    traced = [_traced(branch, operands) for branch in branches]
+    traced = [_traced(running.name, branch, operands) for branch in branches]
     joined = common(*(found for _, found in traced))
     if joined is None:
-        raise SignatureError(_disagreement(running.name, [found for _, found in traced]))
+        raise SignatureError(_disagreement(running, [found for _, found in traced]))
     closed = [_converted(jaxpr, joined) for jaxpr, _ in traced]
     if any(makes_calls(eqn) for branch in closed for eqn in branch.eqns):
         outs = rec_switch(index(), closed)
@@ -164,17 +167,25 @@ def _staged(
     return jax.tree.unflatten(joined.tree, outs)
 
 
-def _traced(branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJaxpr, Signature]:
+def _traced(name: str, branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJaxpr, Signature]:
     """A branch as a jaxpr without arguments, and the type of its result."""
     trees: list[Any] = []
 
     def run() -> list[Any]:
-        leaves, tree = jax.tree.flatten(branch(*operands))
+        leaves, tree = jax.tree.flatten(_result(name, branch, operands))
         trees.append(tree)
         return leaves
 
     closed = to_end(lambda fun: jax.make_jaxpr(fun)(), run)
     return closed, Signature(trees[-1], tuple(map(traced_aval, closed.out_avals)))
+
+
+def _result(name: str, branch: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """The result of a branch, whose leaves are arrays."""
+    made = branch(*operands)
+    for leaf in jax.tree.leaves(made):
+        result_aval(f"a branch in {name}", leaf)
+    return made
 
 
 def _converted(branch: ClosedJaxpr, to: Signature) -> ClosedJaxpr:
@@ -188,7 +199,8 @@ def _converted(branch: ClosedJaxpr, to: Signature) -> ClosedJaxpr:
     return jax.make_jaxpr(run)()
 
 
-def _disagreement(name: str, found: Sequence[Signature]) -> str:
+def _disagreement(running: Pass, found: Sequence[Signature]) -> str:
+    name, declared = running.name, running.instance.definition.out is not None
     lines = [
         f"branch {k} differs from branch 0: {line}"
         for k, other in enumerate(found)
@@ -198,21 +210,25 @@ def _disagreement(name: str, found: Sequence[Signature]) -> str:
         f"the branches of a cond or switch in {name} have results of different types, where one "
         "type is expected:\n  " + "\n  ".join(lines) + "\nConvert the results of one branch "
         "(of a cond, branch 0 is the one taken when the predicate is false)."
+        + (f" What {name} returns to itself has the type declared by out=." if declared else "")
     )
 
 
-def _type_of(branch: Branch, operands: Sequence[Any]) -> Signature:
-    shapes = to_end(lambda fun: jax.eval_shape(fun, *operands), branch)
+def _type_of(name: str, branch: Branch, operands: Sequence[Any]) -> Signature:
+    def run(*operands: Any) -> Any:
+        return _result(name, branch, operands)
+
+    shapes = to_end(lambda fun: jax.eval_shape(fun, *operands), run)
     leaves, tree = jax.tree.flatten(shapes)
     return Signature(tree, tuple(map(traced_aval, leaves)))
 
 
-def _probe(branches: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
+def _probe(name: str, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Stands for the result of a choice while types are inferred: zeros of the branches' type."""
     found: list[Signature] = []
     for branch in branches:
         with contextlib.suppress(Unresolved):
-            found.append(_type_of(branch, operands))
+            found.append(_type_of(name, branch, operands))
     if not found:
         raise Unresolved
     result = found[0]

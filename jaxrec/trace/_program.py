@@ -42,6 +42,7 @@ from jaxrec.trace._signature import (
     join,
     leaf_aval,
     leaf_names,
+    result_aval,
     show,
     strong,
     traced_aval,
@@ -187,8 +188,21 @@ class TracedProgram:
             return None
         if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
             shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
-            out = out(*jax.tree.unflatten(instance.args.tree, shapes))
+            try:
+                out = out(*jax.tree.unflatten(instance.args.tree, shapes))
+            except Exception as error:
+                raise SignatureError(
+                    f"{instance.name}: out= failed: {type(error).__name__}: {error}. It is called "
+                    "with the arguments as jax.ShapeDtypeStruct, and gives the result as a pytree "
+                    "of them."
+                ) from error
         leaves, tree = jax.tree.flatten(out)
+        for leaf in leaves:
+            if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+                raise SignatureError(
+                    f"{instance.name}: out= gives {leaf!r} of type {type(leaf).__name__}, expected "
+                    "a pytree of jax.ShapeDtypeStruct"
+                )
         return Signature(tree, tuple(ShapedArray(x.shape, x.dtype) for x in leaves))
 
     def _probe(self, instance: Instance) -> Signature:
@@ -223,7 +237,7 @@ class TracedProgram:
             out = instance.definition.fun(*args)
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
-            avals.extend(_result_aval(instance.name, x) for x in outs)
+            avals.extend(result_aval(instance.name, x) for x in outs)
             return outs
 
         running = Pass(self, instance, probing)
@@ -338,15 +352,6 @@ def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
         else x
         for x, want in zip(leaves, expected.avals, strict=True)
     ]
-
-
-def _result_aval(name: str, leaf: Any) -> ShapedArray:
-    try:
-        return traced_aval(leaf)
-    except TypeError:
-        raise SignatureError(
-            f"{name} returns {leaf!r} of type {type(leaf).__name__}; results are pytrees of arrays"
-        ) from None
 
 
 def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:

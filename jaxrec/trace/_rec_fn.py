@@ -180,7 +180,9 @@ class RecFn:
             >>> double.cache_info().traces
             0
         """
-        for cache in (self._cache, self._definitions, self._repeats):
+        programs = [traced.program for traced in self._cache.values()]
+        # JAX keeps what was compiled for as long as somebody has it, such as the program itself.
+        for cache in (self._cache, self._definitions, self._repeats, *(p.cache for p in programs)):
             cache.clear()
 
     def collect(self, args: Sequence[Any], in_axes: Any) -> Any:

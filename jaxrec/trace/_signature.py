@@ -47,6 +47,16 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
         ) from None
 
 
+def result_aval(name: str, leaf: Any) -> ShapedArray:
+    """The type of a leaf of a result; an error that names the function when it has none."""
+    try:
+        return traced_aval(leaf)
+    except TypeError:
+        raise SignatureError(
+            f"{name} returns {leaf!r} of type {type(leaf).__name__}; results are pytrees of arrays"
+        ) from None
+
+
 def leaf_names(names: Sequence[str], args: Sequence[Any]) -> tuple[str, ...]:
     """Names the leaves of arguments the way a user writes them: `tree.left`, `params['w']`."""
     found = []

@@ -236,7 +236,8 @@ def run_backward(
         for spec, tapes in zip(bound.program.cells, cut_tapes, strict=True)
     ]
     outer_cts = _outer_cotangents(replay, ct_tapes, cut_tapes, want)
-    return outer_cts, root_cotangents(bound, ct_tapes, want)
+    root_cts = root_cotangents(bound, ct_tapes, want)
+    return outer_cts, [x + zero_of(bound.tables, x.dtype) for x in root_cts]
 
 
 def cut_types(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
@@ -348,8 +349,7 @@ def root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[A
         if set(parts).intersection(want.roots):
             rows = sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers)
             found.update(zip(parts, unpack(rows, program.members[c], batch=1), strict=True))
-    rows = [found[position] for position in want.roots]
-    return [x + zero_of(tables, x.dtype) for x in rows]
+    return [found[position] for position in want.roots]
 
 
 def zero_of(tables: Tables, dtype: Any) -> Any:

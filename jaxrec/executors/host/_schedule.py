@@ -31,7 +31,7 @@ from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
 from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._stepped import step_forward
-from jaxrec.schedule._layout import choose_widths, make_layout
+from jaxrec.schedule._layout import make_layout, widths_of
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
@@ -133,7 +133,7 @@ class _Taken:
 def _layout(params: Params, calls: int, readers: bool) -> Layout:
     """The sizes of an invocation of so many calls."""
     assert params.host is not None
-    widths = choose_widths(params.lanes, calls, readers=readers)
+    widths = widths_of(params.program, params.lanes, calls, readers=readers)
     return make_layout(
         params.program,
         params.lanes,

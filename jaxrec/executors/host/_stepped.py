@@ -27,7 +27,7 @@ from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
-from jaxrec.schedule._layout import MOST_STEP_ROWS, Layout, choose_widths, make_layout
+from jaxrec.schedule._layout import MOST_STEP_ROWS, Layout, make_layout, widths_of
 from jaxrec.schedule._step import start_stepper
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def step_forward(
 def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
     """The widths of waves of a stepped invocation."""
     assert params.host is not None
-    widths = choose_widths(params.lanes, _EXPECTED_CALLS, readers=wrt is not None)
+    widths = widths_of(params.program, params.lanes, _EXPECTED_CALLS, readers=wrt is not None)
     return widths[:1] if params.host.policy == "alone" else widths
 
 
@@ -120,11 +120,16 @@ def _with_residuals(call: HostCall, wrt: Wrt) -> Backward:
 
     cells = call.program.cells
     types = [differentiated(call, wrt).residual_types(spec) for spec in cells]
-    more = 2 * call.layout.pad + MOST_STEP_ROWS
-    rows = tuple(_first_rows(mine) + more if mine else 0 for mine in types)
+    pad = 2 * call.layout.pad
+    rows = tuple(_first_rows(mine) + pad + _step_rows(mine) if mine else 0 for mine in types)
     layout = dataclasses.replace(call.layout, cell_rows=rows)
     call.plan = dataclasses.replace(call.plan, layout=layout)
     return differentiated(call, wrt)
+
+
+def _step_rows(types: Sequence[Any]) -> int:
+    """Room for the last step behind the rows of a tape, unless it would be most of it."""
+    return min(MOST_STEP_ROWS, _first_rows(types))
 
 
 def _first_rows(types: Sequence[Any]) -> int:
@@ -281,7 +286,11 @@ class _Run:
             if c in self._imports:
                 rows = len(self._call.tasks.values[tapes.values[c]])
                 self._imports[c].resize(rows, refcheck=False)
-        self._grow(tapes.residuals[kind.spec.cell.index], cell_end + MOST_STEP_ROWS)
+        kept = tapes.residuals[kind.spec.cell.index]
+        if kept:
+            values = self._call.tasks.values
+            types = [jax.ShapeDtypeStruct(values[s].shape[1:], values[s].dtype) for s in kept]
+            self._grow(kept, cell_end + _step_rows(types))
 
     def _grow(self, slots: Sequence[int], end: int) -> None:
         call = self._call
@@ -302,6 +311,8 @@ class _Run:
         call = self._call
         tapes, values = self._forward.tapes[0], call.tasks.values
         layout = host_layout(call.program, call.layout, core)
+        for mine, fired in zip(tapes.residuals, core.cell_rows, strict=True):
+            self._grow(mine, layout.pad + fired + layout.step_rows)
         kept = zip(tapes.residuals, layout.cell_rows, strict=True)
         layout = dataclasses.replace(
             layout,

@@ -1,0 +1,168 @@
+"""Executor "host": its options, JAX's settings, and schedules over several domains and devices."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+from processes import check_in_a_process
+from zoo import JAXREC, assert_close, forest, loss, roots
+from zoo_trees import tree_rnn, weights
+
+import jaxrec as jr
+
+RNN = tree_rnn(JAXREC)
+
+
+@pytest.fixture
+def args():
+    return weights(), forest(), 0
+
+
+def batched(w, tree):
+    return loss(jax.vmap(RNN, (None, None, 0))(w, tree, roots()))
+
+
+class TestSettings:
+    def test_without_jit_the_cells_are_compiled_all_the_same(self, args):
+        want = jax.value_and_grad(lambda w: loss(RNN(w, *args[1:])))(args[0])
+        with jr.executor("host"), jax.disable_jit():
+            got = jax.value_and_grad(lambda w: loss(RNN(w, *args[1:])))(args[0])
+        assert_close(got, want, 1e-5)
+
+    @pytest.mark.slow
+    def test_arguments_come_to_the_device(self):
+        script = """
+            import jax
+            jax.config.update("jax_num_cpu_devices", 2)
+            import jax.numpy as jnp
+            import jaxrec as jr
+
+            @jr.rec_fn
+            def halve(x, n):
+                is_done = (n == 0) | (jnp.sum(x) < 0)
+                return jr.cond(is_done, lambda: x, lambda: halve(x / 2, n - 1))
+
+            mesh = jax.sharding.Mesh(jax.devices(), "d")
+            spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+            for place in (jax.devices()[1], spread):
+                x = jax.device_put(jnp.ones(4), place)
+                with jr.executor("host"):
+                    assert (halve(x, 2) == 0.25).all()
+                    assert (jax.grad(lambda x: halve(x, 2).sum())(x) == 0.25).all()
+            print("done")
+        """
+        check_in_a_process(script)
+
+    def test_one_device_that_is_not_the_first(self):
+        script = """
+            import contextlib
+            import jax
+            jax.config.update("jax_num_cpu_devices", 3)
+            import jax.numpy as jnp
+            import jaxrec as jr
+
+            @jr.rec_fn
+            def halve(x, n):
+                is_done = (n == 0) | (jnp.sum(x) < 0)
+                return jr.cond(is_done, lambda: x, lambda: halve(x / 2, n - 1))
+
+            @jr.rec_fn
+            def power(x, n):
+                return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: x * power(x, n - 1))
+
+            fib = jr.rec_fn(
+                lambda n: jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+            )
+            first, second, third = jax.devices()
+
+            def check(x, where):
+                tangent = lambda x: jax.jvp(lambda x: power(x, 3), (x,), (x,))[1]
+                slope = jax.grad(lambda x: power(x, 3).sum())
+                for f, value in ((halve, 0.5), (power, 8.0), (tangent, 24.0), (slope, 12.0)):
+                    got = f(x, 3 if f is power else 2) if f in (halve, power) else f(x)
+                    assert (got == value).all() and got.devices() == {where}, (f, got, where)
+                assert fib(10).devices() == {where}
+
+            with jr.executor("host"):
+                check(2 * jnp.ones(4), first)
+            with jax.default_device(second), jr.executor("host"):
+                check(jax.device_put(2 * jnp.ones(4), first), second)
+            for given in (first, second, third):
+                with jr.executor("host", devices=[second]):
+                    check(jax.device_put(2 * jnp.ones(4), given), second)
+            with jax.default_device(second), jr.executor("host", devices=[first]):
+                check(2 * jnp.ones(4), first)
+            with jr.executor("host"):
+                check(jax.device_put(2 * jnp.ones(4), third), first)
+            print("done")
+        """
+        check_in_a_process(script)
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("name", "options", "message"),
+        [
+            ("host", {"policy": "best"}, "policy 'best', expected one of 'adaptive'"),
+            ("host", {"workers": 0}, "workers=0, expected 1 or more"),
+            ("host", {"devices": []}, "devices is empty"),
+            ("host", {"devices": ["cpu"]}, r"devices=\['cpu'\], expected a list of devices"),
+            ("host", {"devices": 3}, "devices=3, expected a list of devices"),
+            ("host", {"place": 3}, "place=3, expected a mapping"),
+            ("graph", {"workers": 2}, "executor 'graph' has no options"),
+        ],
+    )
+    def test_wrong_options(self, name, options, message):
+        with pytest.raises(jr.UnsupportedError, match=message), jr.executor(name, **options):
+            pass
+
+
+class TestDivided:
+    """A schedule over several domains: shards of the call tree, and devices."""
+
+    @pytest.mark.parametrize("policy", ["split", "alone"])
+    def test_gradients(self, args, policy):
+        w, tree, _ = args
+        with jr.executor("host", workers=2, policy=policy):
+            got = jax.value_and_grad(batched)(w, tree)
+        assert_close(got, jax.value_and_grad(batched)(w, tree), 1e-4)
+
+    @pytest.mark.slow
+    def test_collected_calls(self, args):
+        w, tree, _ = args
+
+        def run(w):
+            return jr.collect(RNN, (None, None, 0))(w, tree, roots())
+
+        with jr.executor("host", workers=3, policy="split"):
+            got = run(w)
+        assert_close(got, run(w), 1e-5)
+
+    @pytest.mark.slow
+    def test_devices(self):
+        script = """
+            import jax
+            jax.config.update("jax_num_cpu_devices", 3)
+            import jaxrec as jr
+            from test_host import RNN, assert_close, batched, forest, weights
+            first, second, third = jax.devices()
+            want = jax.value_and_grad(batched)(weights(), forest())
+            places = {"adaptive": {"tree_rnn.0": second}, "split": lambda cell: third}
+            for policy, place in places.items():
+                devices = (first, second, third)
+                with jr.executor("host", workers=2, devices=devices, place=place, policy=policy):
+                    got = jax.value_and_grad(batched)(weights(), forest())
+                    names = {x.device for x in RNN.profile(weights(), forest(), 0).launches}
+                assert_close(got, want, 1e-4)
+                assert len(names) > 1, names
+            print("done")
+        """
+        check_in_a_process(script)
+
+    def test_a_device_that_was_not_given(self, args):
+        message = r"'tree_rnn\.0' on gpu:7, expected one of"
+        with (
+            jr.executor("host", place={"tree_rnn.0": "gpu:7"}),
+            pytest.raises(jr.UnsupportedError, match=message),
+        ):
+            RNN(*args)
