@@ -291,6 +291,8 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     pairs = zip(eqn.invars, values, strict=True)
     operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
     params = eqn.primitive.get_bind_params(eqn.params)
+    if eqn.primitive.name == "pure_callback" and params["vmap_method"] is None:
+        params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
     with eqn.ctx.manager:
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]

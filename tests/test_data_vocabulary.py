@@ -119,6 +119,7 @@ def test_a_file_may_hold_the_unknown_word_and_odd_line_ends(tmp_path: Path) -> N
         ("a 1 2\nb 1\n", r"line 2: expected a word and 2 numbers .* found 'b 1'"),
         ("a 1 2\n\nb 1 2\n", r"line 2: expected a word and 2 numbers .* found ''"),
         ("a 1 2\n 1 2\n", r"line 2: expected a word and 2 numbers"),
+        ("400000 300\na 1 2\n", r"line 1: .* found '400000 300', which is .* Delete the line"),
         ("a\n", r"line 1: expected a word and some numbers .* found 'a'"),
         ("a 1 2\nb c 2\n", r"line 2: expected 2 numbers at the end of the line: .*'c'"),
         ("a 1 2\nb 1  2\n", r"line 2: expected 2 numbers at the end of the line"),

@@ -21,7 +21,7 @@ from jaxrec.train import TrainError, parse_settings, train
 from jaxrec.train.__main__ import main
 from jaxrec.train._batching import eval_batches, eval_shape, train_batches
 from jaxrec.train._evaluate import accuracies, count
-from jaxrec.train._place import alone_in
+from jaxrec.train._place import alone_in, choose_out
 from jaxrec.train._report import last_line
 from jaxrec.train._task import load_task
 
@@ -200,6 +200,13 @@ def test_going_on_after_the_end_trains_further(tmp_path):
     run(*RESUMABLE, "--epochs", "2", "--out", tmp_path / "parts")
     again = run(*RESUMABLE, "--epochs", "3", "--out", tmp_path / "parts", "--resume")
     assert without_time(again) == without_time(whole)
+
+
+def test_an_out_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(TrainError, match=r"--out .*: the directory cannot be made: "):
+            choose_out(parse_settings(["--out", str(out)]))
 
 
 def test_other_settings_are_not_resumed(tmp_path):

@@ -222,6 +222,26 @@ class TestDerivatives:
         assert_close(got[:, 1], PLAIN(w, tree, 10), 1e-5)
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_callbacks_run_once_a_call(executor):
+    """A body maps over nothing, so that they need no `vmap_method`."""
+    seen = []
+
+    def double(x):
+        seen.append(x.shape)
+        return 2 * x
+
+    @jr.rec_fn
+    def doubled(x, n):
+        y = jax.pure_callback(double, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+        return jr.cond(n == 0, lambda: y, lambda: doubled(y, n - 1))
+
+    with jr.executor(executor):
+        found = jax.vmap(doubled, (0, None))(jnp.arange(6.0).reshape(2, 3), 2)
+    assert_close(found, 8 * jnp.arange(6.0).reshape(2, 3), 0)
+    assert set(seen) == {(3,)}
+
+
 class TestExamplesThatShareATree:
     """Lanes that differ in weights alone visit the same nodes: each may make as many calls."""
 

@@ -89,6 +89,12 @@ def _read(path: Path) -> Iterator[tuple[str, list[float]]]:
         for number, raw in enumerate(file, start=1):
             line = _decode(raw, path, number).rstrip("\r\n ")
             dim = dim or line.count(" ")
+            if number == 1 and all(part.isdigit() for part in line.split(" ")) and dim == 1:
+                raise ValueError(
+                    f"{path}, line 1: expected a word and its numbers, found {_show(line)}, which "
+                    "is the number of words and their size, as word2vec writes them. Delete the "
+                    "line."
+                )
             word, *fields = line.rsplit(" ", dim) if dim else [line]
             if not word or not fields or len(fields) != dim:
                 raise ValueError(

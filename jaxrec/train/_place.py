@@ -20,10 +20,16 @@ def choose_out(settings: Settings) -> Path:
     earlier runs have taken the name; ``--resume`` then goes on with the last of them.
 
     Raises:
-        TrainError: There is nothing to resume, or an earlier run's results would be overwritten.
+        TrainError: There is nothing to resume, an earlier run's results would be overwritten, or
+            there cannot be such a directory.
     """
     out = _resumed(settings) if settings.resume else _fresh(settings)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainError(
+            f"--out {out}: the directory cannot be made: {error.strerror}. Give another one."
+        ) from None
     return out
 
 
