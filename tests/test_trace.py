@@ -302,8 +302,19 @@ class TestFunctions:
             def run(self, x, n):
                 return jr.cond(n == 0, lambda: x, lambda: self.factor * self.run(x, n - 1))
 
+        class Shifted(Scale):
+            @jr.rec_fn
+            def run(self, x, n):
+                return jr.cond(n == 0, lambda: x, lambda: 1 + Shifted.run(self, x, n - 1))
+
+            def scaled(self, x, n):
+                return super().run(x, n) - Scale.run(self, x, n)
+
         twice, thrice = Scale(2.0), Scale(3.0)
         assert [float(s.run(1.0, 3)) for s in (twice, thrice)] == [8.0, 27.0]
+        assert float(Scale.run(twice, 1.0, 3)) == 8.0
+        assert float(Shifted.run(Shifted(2.0), 1.0, 3)) == 4.0
+        assert float(Shifted(2.0).scaled(1.0, 3)) == 0.0
 
     @pytest.mark.parametrize("transform", [jax.jit, lambda f: f], ids=["jit", "eager"])
     def test_closure_over_a_tracer_is_not_kept(self, transform):

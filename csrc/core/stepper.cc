@@ -257,8 +257,8 @@ Status Stepper::check_calls() const {
   return capacity_error(
       Names(program_, names_).function(program_.entry) + " made " + n +
           " calls so far in one invocation, but max_calls is " + std::to_string(max_calls_) +
-          ". Pass rec_fn(max_calls=...) with more than " + n +
-          " (its calls depend on computed values, so how many are needed is known only at the "
+          ". Pass rec_fn(max_calls=" + n +
+          ") or more (its calls depend on computed values, so how many are needed is known only at the "
           "end), or call eagerly without one: capacity then grows by itself.",
       num_calls());
 }

@@ -44,6 +44,7 @@ class RecFn:
         functools.update_wrapper(self, fun)
         self._fun, self._options, self._static = fun, options, static
         self._bound: tuple[Any, ...] = ()
+        self._owner: type | None = None  # the class that it was taken from as a plain function
         self._signature = inspect.signature(fun)
         self._positional = _positional(self._signature)
         self._definitions: dict[Any, Definition] = {}
@@ -61,10 +62,11 @@ class RecFn:
         return self  # as a function, which is no part of the object that holds it
 
     def __get__(self, instance: Any, owner: type | None = None) -> RecFn:
-        if instance is None:
-            return self
         method = copy.copy(self)
-        method._bound = (instance,)
+        if instance is None:
+            method._owner = owner
+        else:
+            method._bound = (instance,)
         return method
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -218,8 +220,11 @@ class RecFn:
         arguments = self._arguments((*self._bound, *args), kwargs)
         names = self._static | at_root
         static = {n: arguments[n] for n in arguments if n in names} if names else {}
-        if self._bound and jax.tree_util.all_leaves([self._bound[0]]):
-            static[next(iter(arguments))] = _Identity(self._bound[0])
+        is_method = self._owner is not None and any(isinstance(x, self._owner) for x in args[:1])
+        if self._bound or is_method:
+            name, instance = next(iter(arguments.items()))
+            if jax.tree_util.all_leaves([instance]):
+                static[name] = _Identity(instance)
         self._check_hashable(static)
         # With their types, since 1, 1.0 and True are equal, but do not compute the same.
         values = tuple((name, type(value), value) for name, value in static.items())
