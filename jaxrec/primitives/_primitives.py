@@ -91,12 +91,17 @@ def run_compiled(
 
     Raises:
         JaxRecError: as the scheduler of a stepped invocation reports it, in its own class.
+        FloatingPointError: a result is what `jax_debug_nans` or `jax_debug_infs` looks for.
     """
     run = compiled(kind, fun, params, wrt)
-    if not params.program.is_stepped:
-        return run(*operands)
     try:
-        return jax.block_until_ready(run(*operands))
+        made = run(*operands)
+        return jax.block_until_ready(made) if params.program.is_stepped else made
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"in {params.program.name}: {error}. On jr.executor(\"host\") the error tells which "
+            "call made it."
+        ) from None
     except RUN_TIME_ERRORS as error:
         own = from_runtime(error)
         if own is None:

@@ -19,9 +19,9 @@ from jaxrec.primitives._primitives import (
     Wrt,
     axis_size,
     check_compilable,
-    compiled,
     over_stack,
     rec_backward_p,
+    run_compiled,
 )
 from jaxrec.primitives._rec_linear import stacked
 from jaxrec.primitives._rec_schedule import schedule_of
@@ -73,7 +73,7 @@ def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
         call = LinearCall(known, params, wrt, given)
         return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
-    return compiled("rec_backward", _run_backward, params, wrt)(*known)
+    return run_compiled("rec_backward", _run_backward, params, known, wrt)
 
 
 @rec_backward_p.def_abstract_eval

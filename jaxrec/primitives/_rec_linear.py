@@ -19,10 +19,10 @@ from jaxrec.primitives._primitives import (
     Wrt,
     axis_size,
     check_compilable,
-    compiled,
     over_stack,
     rec_backward_p,
     rec_linear_p,
+    run_compiled,
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed
@@ -62,10 +62,10 @@ def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
         known, _, on = call_on_graph(operands, operands, params, wrt, len(wrt.positions))
         assert params.host is not None
-        made = compiled("rec_linear", _run_linear, on, wrt)(*known)
+        made = run_compiled("rec_linear", _run_linear, on, known, wrt)
         return list(map(params.host.at_home, made))
     known = with_residuals(operands, params, wrt, len(wrt.positions))
-    return compiled("rec_linear", _run_linear, params, wrt)(*known)
+    return run_compiled("rec_linear", _run_linear, params, known, wrt)
 
 
 @rec_linear_p.def_abstract_eval
