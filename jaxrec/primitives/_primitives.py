@@ -99,7 +99,7 @@ def run_compiled(
         return jax.block_until_ready(made) if params.program.is_stepped else made
     except FloatingPointError as error:
         raise FloatingPointError(
-            f"in {params.program.name}: {error}. On jr.executor(\"host\") the error tells which "
+            f'in {params.program.name}: {error}. On jr.executor("host") the error tells which '
             "call made it."
         ) from None
     except RUN_TIME_ERRORS as error:

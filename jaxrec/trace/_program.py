@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -234,7 +235,12 @@ class TracedProgram:
 
         def body(*args: Any) -> list[Any]:
             self._bodies.append(weakref.ref(_compat.current_trace()))
-            out = instance.definition.fun(*args)
+            try:
+                out = instance.definition.fun(*args)
+            except Exception as error:
+                if _changes_a_module(error):
+                    raise UnsupportedError(_impure(instance.name, error)) from error
+                raise
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
             avals.extend(result_aval(instance.name, x) for x in outs)
@@ -352,6 +358,21 @@ def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
         else x
         for x, want in zip(leaves, expected.avals, strict=True)
     ]
+
+
+def _changes_a_module(error: Exception) -> bool:
+    """Whether flax says that a body has changed a variable of a module."""
+    flax = sys.modules.get("flax.errors")
+    return flax is not None and isinstance(error, flax.TraceContextError)
+
+
+def _impure(name: str, error: Exception) -> str:
+    return (
+        f"{name} changes a module that its body did not make: {str(error).partition(' (http')[0]}. "
+        "A recursive function is pure, and its calls run in any order. Pass randomness as a key, "
+        "with rngs=jaxrec.call_key(key) for dropout, and let normalisation use stored averages "
+        "(use_running_average=True)."
+    )
 
 
 def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
