@@ -150,6 +150,7 @@ class _Kind:
         reads: where the scheduler writes what they read, for as long as it takes to pack it.
         exports: likewise, their control scalars.
         lanes: likewise, the lane of each row.
+        step_rows: rows that residual tapes have room for behind the last one of a wave.
     """
 
     def __init__(self, forward: Forward, number: int, imports: Collection[int]) -> None:
@@ -164,6 +165,9 @@ class _Kind:
         self.reads = [np.zeros(self.width, np.int32) for _ in self.spec.inputs]
         self.exports = [np.zeros(self.width, v.aval.dtype) for v in self.spec.cell.exports]
         self.lanes = np.zeros(self.width, np.int32)
+        kept = [call.tasks.values[slot] for slot in forward.tapes[0].residuals[cell]]
+        types = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in kept]
+        self.step_rows = _step_rows(types) if types else 0
 
     def constant(self, stepper: Any, wave: Sequence[int]) -> Any:
         """What the wave that was chosen last is launched on."""
@@ -286,11 +290,7 @@ class _Run:
             if c in self._imports:
                 rows = len(self._call.tasks.values[tapes.values[c]])
                 self._imports[c].resize(rows, refcheck=False)
-        kept = tapes.residuals[kind.spec.cell.index]
-        if kept:
-            values = self._call.tasks.values
-            types = [jax.ShapeDtypeStruct(values[s].shape[1:], values[s].dtype) for s in kept]
-            self._grow(kept, cell_end + _step_rows(types))
+        self._grow(tapes.residuals[kind.spec.cell.index], cell_end + kind.step_rows)
 
     def _grow(self, slots: Sequence[int], end: int) -> None:
         call = self._call
