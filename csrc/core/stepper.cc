@@ -254,13 +254,13 @@ Status Stepper::check_tapes(const std::vector<Array>& tapes) const {
 Status Stepper::check_calls() const {
   if (max_calls_ < 0 || num_calls() <= max_calls_) return {};
   const std::string n = std::to_string(num_calls());
-  return capacity_error(
-      Names(program_, names_).function(program_.entry) + " made " + n +
-          " calls so far in one invocation, but max_calls is " + std::to_string(max_calls_) +
-          ". Pass rec_fn(max_calls=" + n +
-          ") or more (its calls depend on computed values, so how many are needed is known only at the "
-          "end), or call eagerly without one: capacity then grows by itself.",
-      num_calls());
+  return capacity_error(Names(program_, names_).function(program_.entry) + " made " + n +
+                            " calls so far in one invocation, but max_calls is " +
+                            std::to_string(max_calls_) + ". Pass rec_fn(max_calls=" + n +
+                            ") or more (its calls depend on computed values, so how many are "
+                            "needed is known only at the "
+                            "end), or call eagerly without one: capacity then grows by itself.",
+                        num_calls());
 }
 
 // There are no more waves: all is done, or what is left waits for itself.
