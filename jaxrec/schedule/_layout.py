@@ -35,6 +35,9 @@ MOST_STEP_ROWS = 1024
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
+_WAVE_BYTES = 1 << 23
+"""Bytes of values that a wave makes at most: tapes have room for some more waves."""
+
 _ENOUGH_WAVES = 64
 """How many times that a wave computes at most, so that its launch does not count."""
 
@@ -130,7 +133,10 @@ def widths_of(
 
     A wave that computes for long enough is no faster a row if it is wider, and takes more memory.
     """
-    enough = _ENOUGH_WAVES * _wave_flops(program) / (program.row_flops + 1.0)
+    enough = min(
+        _ENOUGH_WAVES * _wave_flops(program) / (program.row_flops + 1.0),
+        _WAVE_BYTES / max(program.call_bytes, 1),
+    )
     widest = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
     cells = len(program.cells)
     return choose_widths(lanes, max_calls, readers=readers, cells=cells, widest=widest)

@@ -240,12 +240,12 @@ class _Run:
     def _launch(self, wave: list[int]) -> None:
         call, kind = self._call, self._kind(wave[0])
         spec, starts = kind.spec, wave[3 : 3 + len(kind.spec.outputs)]
-        self._make_room(kind, wave[2] + kind.width, starts)
         label = Label(spec.cell.name, 0, self._waves, wave[1], kind.width)
         constant = kind.constant(call.stepper, wave)
         key, fun, reads, updates = kind.launch
         begun = time.perf_counter_ns()
         try:
+            self._make_room(kind, wave[2] + kind.width, starts)
             token, *values = call.tasks.launch(
                 key, fun, constant, reads, updates, device=self._device
             )
@@ -311,8 +311,11 @@ class _Run:
         call = self._call
         tapes, values = self._forward.tapes[0], call.tasks.values
         layout = host_layout(call.program, call.layout, core)
-        for mine, fired in zip(tapes.residuals, core.cell_rows, strict=True):
-            self._grow(mine, layout.pad + fired + layout.step_rows)
+        try:
+            for mine, fired in zip(tapes.residuals, core.cell_rows, strict=True):
+                self._grow(mine, layout.pad + fired + layout.step_rows)
+        except Exception as error:
+            raise call.failures([Label("residuals")]).described(error, 0) from None
         kept = zip(tapes.residuals, layout.cell_rows, strict=True)
         layout = dataclasses.replace(
             layout,
