@@ -55,7 +55,6 @@ class TestSettings:
 
     def test_one_device_that_is_not_the_first(self):
         script = """
-            import contextlib
             import jax
             jax.config.update("jax_num_cpu_devices", 3)
             import jax.numpy as jnp

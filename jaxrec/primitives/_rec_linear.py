@@ -51,7 +51,7 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         return [x for x in results(at, run_forward(at)[0]) if has_cotangent(x)]
 
     def once(*given: Any) -> list[Any]:
-        tangents = jax.jvp(run, [call.primals[k] for k in wrt.positions], list(given))[1]
+        tangents = jax.jvp(run, call.changed, list(given))[1]
         return [x + zero_of(tables, x.dtype) for x in tangents]
 
     return over_stack(once, wrt.stack)(*call.given)

@@ -95,13 +95,8 @@ class Layout:
         return 8 * math.ceil(expected / steps / 8)
 
 
-def choose_widths(
-    lanes: int,
-    max_calls: int,
-    *,
-    readers: bool = False,
-    cells: int = 1,
-    widest: int = _WIDEST,
+def _choose_widths(
+    lanes: int, max_calls: int, *, readers: bool, cells: int, widest: int
 ) -> tuple[int, ...]:
     """Batch sizes for an invocation: one call, about the number of roots, and four times that.
 
@@ -139,7 +134,7 @@ def widths_of(
     )
     widest = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
     cells = len(program.cells)
-    return choose_widths(lanes, max_calls, readers=readers, cells=cells, widest=widest)
+    return _choose_widths(lanes, max_calls, readers=readers, cells=cells, widest=widest)
 
 
 def make_layout(
