@@ -26,21 +26,19 @@ class Nodes(NamedTuple):
 
 class _Loop(NamedTuple):
     nodes: Nodes
-    h: Array  # [room, H]
-    c: Array
+    states: Array  # [room, 2H]: h, c; XLA copies two arrays at every node, but not one
     stack: Array  # [room, 3]: origin, edge, depth
     height: Array
 
 
 def generate(weights: TopDownWeights, h: Array, max_depth: int, room: int) -> Nodes:
     """Generates one tree of at most `room` nodes from its first state."""
-    vocabulary = weights.word_bias.shape[0]
-    zeros = jnp.zeros((room + 1, h.shape[0]))
+    vocabulary = weights.embed.shape[0] - 1
+    states = jnp.zeros((room + 1, 2 * h.shape[0]))
     # Row `room` stands in front of the root.
     start = _Loop(
         Nodes(jnp.full(room + 1, vocabulary), jnp.zeros(room + 1, jnp.int32), jnp.int32(0)),
-        zeros.at[room].set(h),
-        zeros,
+        states.at[room, : h.shape[0]].set(h),
         jnp.zeros((room, 3), jnp.int32).at[0].set(jnp.asarray([room, ROOT_EDGE, 0])),
         jnp.int32(1),
     )
@@ -51,10 +49,11 @@ def generate(weights: TopDownWeights, h: Array, max_depth: int, room: int) -> No
 def _one_node(weights: TopDownWeights, max_depth: int, s: _Loop) -> _Loop:
     origin, edge, depth = s.stack[s.height - 1]
     node = s.nodes.count
-    h, c = step(weights, edge, s.nodes.word[origin], s.h[origin], s.c[origin])
-    word = best(h @ weights.word_kernel + weights.word_bias)
+    h, c = step(weights, edge, s.nodes.word[origin], *jnp.split(s.states[origin], 2))
+    scores = h @ weights.score_kernel + weights.score_bias
+    word = best(scores[:-4])
     following = 2 + edge % 2
-    scores = jnp.concatenate([h, weights.embed[word]]) @ weights.add_kernel + weights.add_bias
+    scores = scores[-4:] + weights.edge_embed[word]
     wanted = (jnp.stack([scores[0], scores[1], scores[following]]) > 0) & (depth < max_depth)
     wanted = wanted.at[2].set(wanted[2] & (depth > 0))
     stack, height = s.stack, s.height - 1
@@ -63,23 +62,29 @@ def _one_node(weights: TopDownWeights, max_depth: int, s: _Loop) -> _Loop:
         height = height + wanted[k]
     add = jnp.sum(jnp.where(wanted, jnp.asarray([1, 2, 4]), 0))
     nodes = Nodes(s.nodes.word.at[node].set(word), s.nodes.add.at[node].set(add), node + 1)
-    return _Loop(nodes, s.h.at[node].set(h), s.c.at[node].set(c), stack, height)
+    return _Loop(nodes, s.states.at[node].set(jnp.concatenate([h, c])), stack, height)
 
 
 def step(
     weights: TopDownWeights, edge: Array, word: Array, h: Array, c: Array
 ) -> tuple[Array, Array]:
     """The LSTM of one kind of edge."""
-    inputs = jnp.concatenate([weights.embed[word], h])
+    return _lstm(_gates(weights, edge, jnp.concatenate([weights.embed[word], h])), c)
+
+
+def _gates(weights: TopDownWeights, edge: Array, inputs: Array) -> Array:
     kinds = zip(weights.kernels, weights.biases, strict=True)
-    gates = lax.switch(edge, [partial(_gates, k, b) for k, b in kinds], inputs)
+    return lax.switch(edge, [partial(_affine, k, b) for k, b in kinds], inputs)
+
+
+def _affine(kernel: Array, bias: Array, inputs: Array) -> Array:
+    return inputs @ kernel + bias
+
+
+def _lstm(gates: Array, c: Array) -> tuple[Array, Array]:
     i, f, o, u = jnp.split(gates, 4)
     c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * c
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
-
-
-def _gates(kernel: Array, bias: Array, inputs: Array) -> Array:
-    return inputs @ kernel + bias
 
 
 class Given(NamedTuple):
@@ -103,54 +108,50 @@ def read(weights: TopDownWeights, given: Given, first: Array) -> Array:
 
 
 def _read_forward(weights: TopDownWeights, given: Given, first: Array) -> tuple[Array, Any]:
-    nodes, trees = given.edge.shape[0], first.shape[0]
-    h = jnp.zeros((nodes + trees, first.shape[1])).at[nodes:].set(first)
+    nodes, (trees, size) = given.edge.shape[0], first.shape
+    states = jnp.zeros((nodes + trees, 2 * size)).at[nodes:, :size].set(first)
 
-    def one(node: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        h, c = state
-        at = given.origin[node]
-        new_h, new_c = step(weights, given.edge[node], given.word[node], h[at], c[at])
-        return h.at[node].set(new_h), c.at[node].set(new_c)
+    def one(node: Any, states: Array) -> Array:
+        h, c = jnp.split(states[given.origin[node]], 2)
+        made = step(weights, given.edge[node], given.word[node], h, c)
+        return states.at[node].set(jnp.concatenate(made))
 
-    h, c = lax.fori_loop(0, nodes, one, (h, jnp.zeros_like(h)))
-    return h[:nodes], (weights, given, h, c)
+    states = lax.fori_loop(0, nodes, one, states)
+    return states[:nodes, :size], (weights, given, states)
 
 
 def _read_backward(kept: Any, cotangent: Array) -> tuple[TopDownWeights, None, Array]:
-    """The loop in reverse, one node at a time; JAX cannot reverse a `while_loop` by itself."""
-    weights, given, h, c = kept
-    nodes, trees = given.edge.shape[0], h.shape[0] - given.edge.shape[0]
-    dh = jnp.concatenate([cotangent, jnp.zeros((trees, h.shape[1]))])
+    """The loop in reverse, one node at a time; JAX cannot reverse a `while_loop` by itself.
 
-    def one(k: Any, state: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-        total, dh, dc = state
+    Weights of all kinds of edges add up in one array, where XLA adds in place.
+    """
+    weights, given, states = kept
+    nodes, size = cotangent.shape
+    ahead = jnp.zeros_like(states).at[:nodes, :size].set(cotangent)
+    transposed = [partial(jnp.matmul, kernel) for kernel in weights.kernels]
+
+    def one(k: Any, state: tuple[Any, Array]) -> tuple[Any, Array]:
+        (kernels, biases, embed), ahead = state
         node = nodes - 1 - k
         at, edge, word = given.origin[node], given.edge[node], given.word[node]
-        x = weights.embed[word]
+        h, c = jnp.split(states[at], 2)
+        inputs = jnp.concatenate([weights.embed[word], h])
+        _, pull = jax.vjp(_lstm, _gates(weights, edge, inputs), c)
+        d_gates, d_c = pull(tuple(jnp.split(ahead[node], 2)))
+        dx, dh = jnp.split(lax.switch(edge, transposed, d_gates), [weights.embed.shape[1]])
+        total = (
+            kernels.at[edge].add(inputs[:, None] * d_gates),
+            biases.at[edge].add(d_gates),
+            embed.at[word].add(dx),
+        )
+        return total, ahead.at[at].add(jnp.concatenate([dh, d_c]))
 
-        def branch(kind: int, total: Any) -> Any:
-            kernel, bias = weights.kernels[kind], weights.biases[kind]
-            _, pull = jax.vjp(_lstm, kernel, bias, x, h[at], c[at])
-            d_kernel, d_bias, dx, dh_at, dc_at = pull((dh[node], dc[node]))
-            kernels, biases, embed = total
-            kernels = (*kernels[:kind], kernels[kind] + d_kernel, *kernels[kind + 1 :])
-            biases = (*biases[:kind], biases[kind] + d_bias, *biases[kind + 1 :])
-            return (kernels, biases, embed.at[word].add(dx)), dh_at, dc_at
-
-        total, dh_at, dc_at = lax.switch(edge, [partial(branch, kind) for kind in range(4)], total)
-        return total, dh.at[at].add(dh_at), dc.at[at].add(dc_at)
-
-    zero = jax.tree.map(jnp.zeros_like, (weights.kernels, weights.biases, weights.embed))
-    total, dh, _ = lax.fori_loop(0, nodes, one, (zero, dh, jnp.zeros_like(dh)))
+    stacked = jnp.stack(weights.kernels), jnp.stack(weights.biases), weights.embed
+    zero = jax.tree.map(jnp.zeros_like, stacked)
+    (kernels, biases, embed), ahead = lax.fori_loop(0, nodes, one, (zero, ahead))
     rest = jax.tree.map(jnp.zeros_like, weights)
-    made = rest._replace(kernels=total[0], biases=total[1], embed=total[2])
-    return made, None, dh[nodes:]
-
-
-def _lstm(kernel: Array, bias: Array, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-    i, f, o, u = jnp.split(jnp.concatenate([x, h]) @ kernel + bias, 4)
-    c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * c
-    return jax.nn.sigmoid(o) * jnp.tanh(c), c
+    made = rest._replace(kernels=tuple(kernels), biases=tuple(biases), embed=embed)
+    return made, None, ahead[nodes:, :size]
 
 
 read.defvjp(_read_forward, _read_backward)

@@ -56,8 +56,8 @@ def plain_step(w, edge, word, h, c):
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def plain_scores(w, edge, word, h):
-    scores = jnp.concatenate([h, w.embed[word]]) @ w.add_kernel + w.add_bias
+def plain_scores(model, edge, word, h):
+    scores = model.add(jnp.concatenate([h, model.embed.embedding[word]]))
     return [scores[0], scores[1], scores[2 + edge % 2]]
 
 
@@ -67,8 +67,8 @@ def plain_loss(model, forest, condition):
     def visit(i, edge, word, h, c, decided):
         h, c = plain_step(w, edge, word, h, c)
         here = int(forest.token[i])
-        loss = -jax.nn.log_softmax(h @ w.word_kernel + w.word_bias)[here]
-        scores = plain_scores(w, edge, here, h)
+        loss = -jax.nn.log_softmax(model.word(h))[here]
+        scores = plain_scores(model, edge, here, h)
         nodes = int(forest.left[i]), int(forest.right[i]), int(forest.next[i])
         for k in range(decided):
             sign = 1 if nodes[k] >= 0 else -1
@@ -90,8 +90,8 @@ def plain_generate(model, vector, max_depth):
 
     def visit(edge, word, h, c, depth):
         h, c = plain_step(w, edge, word, h, c)
-        here = int(np.argmax(h @ w.word_kernel + w.word_bias))
-        wanted = [bool(s > 0) and depth < max_depth for s in plain_scores(w, edge, here, h)]
+        here = int(np.argmax(model.word(h)))
+        wanted = [bool(s > 0) and depth < max_depth for s in plain_scores(model, edge, here, h)]
         wanted[2] &= depth > 0
         found.append((here, sum(bit for bit, on in zip((1, 2, 4), wanted, strict=True) if on)))
         for k, kind in enumerate((0, 1, 2 + edge % 2)):

@@ -18,13 +18,15 @@ from jaxrec.models._top_down_recursion import (
     ADD_LEFT,
     ADD_NEXT,
     ADD_RIGHT,
+    EDGES,
     RIGHT,
     Origin,
     TopDownWeights,
-    add_scores,
+    edge_scores,
     generate,
     next_edge,
     read_tree,
+    scores,
 )
 
 
@@ -83,21 +85,23 @@ class TopDownTreeLSTM(TreeGenerator):
 
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the recursion."""
-        gates = [nnx.Linear(embed_dim + hidden_dim, 4 * hidden_dim, rngs=rngs) for _ in range(4)]
+        gates = [
+            nnx.Linear(embed_dim + hidden_dim, 4 * hidden_dim, rngs=rngs) for _ in range(EDGES)
+        ]
         self.edges = nnx.List(gates)
         self.word = nnx.Linear(hidden_dim, self.vocab_size, rngs=rngs)
         self.add = nnx.Linear(hidden_dim + embed_dim, 4, rngs=rngs)
 
     def weights(self) -> TopDownWeights:
         """The parameters that the recursions read, as plain arrays."""
+        of_states, of_words = jnp.split(self.add.kernel[...], [self.word.in_features])
         return TopDownWeights(
             embed=self.embed.embedding[...],
             kernels=tuple(edge.kernel[...] for edge in self.edges),
             biases=tuple(array_of(edge.bias) for edge in self.edges),
-            word_kernel=self.word.kernel[...],
-            word_bias=array_of(self.word.bias),
-            add_kernel=self.add.kernel[...],
-            add_bias=array_of(self.add.bias),
+            score_kernel=jnp.concatenate([self.word.kernel[...], of_states], axis=1),
+            score_bias=jnp.concatenate([array_of(self.word.bias), array_of(self.add.bias)]),
+            edge_embed=self.embed.embedding[...] @ of_words,
         )
 
     def loss(self, forest: DependencyForest, condition: jax.Array) -> jax.Array:
@@ -134,10 +138,10 @@ class TopDownTreeLSTM(TreeGenerator):
             A scalar, in nats a tree.
         """
         token = jnp.asarray(forest.token).at[node].get(mode="fill", fill_value=-1)
-        entropy = optax.softmax_cross_entropy_with_integer_labels(
-            self.word(states), jnp.maximum(token, 0)
-        )
-        entropy += _structure_loss(self.weights(), forest, states, node, edge)
+        weights = self.weights()
+        of_words, of_edges = scores(weights, states)
+        entropy = optax.softmax_cross_entropy_with_integer_labels(of_words, jnp.maximum(token, 0))
+        entropy += _structure_loss(weights, forest, of_edges, node, edge)
         counts = (token >= 0) & (node < forest.num_nodes)
         return jnp.sum(jnp.where(counts, entropy, 0.0)) / forest.num_trees
 
@@ -171,7 +175,7 @@ class TopDownTreeLSTM(TreeGenerator):
 def _structure_loss(
     weights: TopDownWeights,
     forest: DependencyForest,
-    states: jax.Array,
+    of_edges: jax.Array,
     node: jax.Array,
     edge: jax.Array,
 ) -> jax.Array:
@@ -179,11 +183,11 @@ def _structure_loss(
     token, left, right, following = map(
         jnp.asarray, (forest.token, forest.left, forest.right, forest.next)
     )
-    scores = add_scores(weights, jnp.maximum(token[node], 0), states)
-    following_score = jnp.take_along_axis(scores, next_edge(edge)[:, None], axis=1)
-    scores = jnp.concatenate([scores[:, :2], following_score], axis=1)
+    every = edge_scores(weights, jnp.maximum(token[node], 0), of_edges)
+    following_score = jnp.take_along_axis(every, next_edge(edge)[:, None], axis=1)
+    decided_by = jnp.concatenate([every[:, :2], following_score], axis=1)
     made = jnp.stack([left[node], right[node], following[node]], axis=1) >= 0
-    entropy = optax.sigmoid_binary_cross_entropy(scores, made.astype(scores.dtype))
+    entropy = optax.sigmoid_binary_cross_entropy(decided_by, made.astype(every.dtype))
     is_root = jnp.zeros(forest.num_nodes, bool).at[forest.roots].set(True)
     decided = jnp.ones_like(made).at[:, 2].set(~is_root[node])
     return jnp.sum(jnp.where(decided, entropy, 0.0), axis=1)

@@ -12,7 +12,8 @@ import jaxrec as jr
 from jaxrec.data import DependencyForest
 from jaxrec.models._classifier import best
 
-LEFT, RIGHT, NEXT_LEFT, NEXT_RIGHT = range(4)
+EDGES = 4
+LEFT, RIGHT, NEXT_LEFT, NEXT_RIGHT = range(EDGES)
 """The kinds of edges, each with an LSTM of its own (Zhang et al. 2016, section 2.2)."""
 
 ADD_LEFT, ADD_RIGHT, ADD_NEXT = 1, 2, 4
@@ -22,23 +23,26 @@ ADD_LEFT, ADD_RIGHT, ADD_NEXT = 1, 2, 4
 class TopDownWeights(NamedTuple):
     """What the recursions read, with E the size of a word vector and H that of a state.
 
+    A state and its word give one score for each kind of edge. The state's part of it is computed
+    with the scores of words, by one product, and the word's part is a table: a product of four
+    columns takes longer than it should.
+
     Attributes:
         embed: ``[vocab + 1, E]``; the last row stands in front of every root.
         kernels: for each kind of edge ``[E + H, 4H]``, to the gates i, f, o, u side by side.
         biases: for each kind of edge ``[4H]``.
-        word_kernel: ``[H, vocab]``, from a state to the scores of its word.
-        word_bias: ``[vocab]``.
-        add_kernel: ``[H + E, 4]``, from a state and its word to one score for each kind of edge.
-        add_bias: ``[4]``.
+        score_kernel: ``[H, vocab + 4]``, from a state to the scores of its word, and its part of
+            those of edges.
+        score_bias: ``[vocab + 4]``.
+        edge_embed: ``[vocab + 1, 4]``, a word's part of the scores of edges.
     """
 
     embed: jax.Array
     kernels: tuple[jax.Array, ...]
     biases: tuple[jax.Array, ...]
-    word_kernel: jax.Array
-    word_bias: jax.Array
-    add_kernel: jax.Array
-    add_bias: jax.Array
+    score_kernel: jax.Array
+    score_bias: jax.Array
+    edge_embed: jax.Array
 
 
 class Origin(NamedTuple):
@@ -81,10 +85,15 @@ def _state(weights: TopDownWeights, edge: int, origin: Origin) -> tuple[jax.Arra
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
-def add_scores(weights: TopDownWeights, word: jax.Array, h: jax.Array) -> jax.Array:
+def scores(weights: TopDownWeights, h: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The scores of words ``[..., vocab]``, and the part of those of edges ``[..., 4]``."""
+    both = h @ weights.score_kernel + weights.score_bias
+    return both[..., :-EDGES], both[..., -EDGES:]
+
+
+def edge_scores(weights: TopDownWeights, word: jax.Array, part: jax.Array) -> jax.Array:
     """The log-odds ``[..., 4]`` that a node has an edge of each kind."""
-    features = jnp.concatenate([h, weights.embed[word]], axis=-1)
-    return features @ weights.add_kernel + weights.add_bias
+    return part + weights.edge_embed[word]
 
 
 @jr.rec_fn
@@ -102,7 +111,7 @@ def read_tree(
     The tree is given, so all calls are known before the first runs, and scores of words wait
     until the states of all nodes are there: one product for all.
     """
-    steps = [functools.partial(_state, weights, k, Origin(word, h, c)) for k in range(4)]
+    steps = [functools.partial(_state, weights, k, Origin(word, h, c)) for k in range(EDGES)]
     state = jr.switch(edge, steps)
 
     def follow(node: jax.Array, kind: jax.Array | int) -> None:
@@ -133,13 +142,14 @@ def generate(
 
     def node(kind: int) -> tuple[jax.Array, jax.Array, Generated]:
         h, c = _state(weights, kind, origin)
-        word = best(h @ weights.word_kernel + weights.word_bias)
-        wanted = add_scores(weights, word, h) > 0
+        of_words, of_edges = scores(weights, h)
+        word = best(of_words)
+        wanted = edge_scores(weights, word, of_edges) > 0
         chosen = jnp.stack([wanted[LEFT], wanted[RIGHT], wanted[next_edge(kind)] & (depth > 0)])
         add = jnp.sum(jnp.where(chosen, jnp.asarray([ADD_LEFT, ADD_RIGHT, ADD_NEXT]), 0))
         return h, c, Generated(word, jnp.where(depth < max_depth, add, 0).astype(jnp.int32))
 
-    h, c, made = jr.switch(edge, [functools.partial(node, k) for k in range(4)])
+    h, c, made = jr.switch(edge, [functools.partial(node, k) for k in range(EDGES)])
 
     def follow(bit: int, kind: jax.Array | int) -> None:
         def go() -> Generated:

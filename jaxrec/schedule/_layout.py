@@ -102,9 +102,10 @@ def _choose_widths(
 
     Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
     are ready once the leaves are done, and the waves narrow towards the end. Where four times the
-    number of roots is too wide, a quarter of it takes its place. A wave of one call multiplies a
-    matrix and a vector, which takes half as long as two rows do. Of many cells few calls of each
-    are ready, and two sizes are enough: compiling takes as long as there are cells times sizes.
+    number of roots is too wide, the widest takes its place, and a quarter of that the place of the
+    number of roots. A wave of one call multiplies a matrix and a vector, which takes half as long
+    as two rows do. Of many cells few calls of each are ready, and two sizes are enough: compiling
+    takes as long as there are cells times sizes.
 
     Args:
         lanes: number of roots.
@@ -114,10 +115,11 @@ def _choose_widths(
         widest: the largest batch size that pays.
     """
     ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
-    many = min(max(ready, _FEWEST), widest)
-    sizes = {2 if readers else 1, many}
+    most = 4 * max(ready, _FEWEST) if cells <= _FEW_CELLS else max(ready, _FEWEST)
+    widest = min(most, widest)
+    sizes = {2 if readers else 1, widest}
     if cells <= _FEW_CELLS:
-        sizes.add(4 * many if 4 * many <= widest else max(many // 4, 2))
+        sizes.add(max(widest // 4, 2))
     return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, 2)))
 
 
