@@ -98,14 +98,13 @@ class Layout:
 def _choose_widths(
     lanes: int, max_calls: int, *, readers: bool, cells: int, widest: int
 ) -> tuple[int, ...]:
-    """Batch sizes for an invocation: one call, about the number of roots, and four times that.
+    """Batch sizes: one call, four times about the number of roots if that pays, a quarter of it.
 
     Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
-    are ready once the leaves are done, and the waves narrow towards the end. Where four times the
-    number of roots is too wide, the widest takes its place, and a quarter of that the place of the
-    number of roots. A wave of one call multiplies a matrix and a vector, which takes half as long
-    as two rows do. Of many cells few calls of each are ready, and two sizes are enough: compiling
-    takes as long as there are cells times sizes.
+    are ready once the leaves are done, and the waves narrow towards the end. A wave of one call
+    multiplies a matrix and a vector, which takes half as long as two rows do. Of many cells few
+    calls of each are ready, and two sizes are enough, one call and about the number of roots:
+    compiling takes as long as there are cells times sizes.
 
     Args:
         lanes: number of roots.
