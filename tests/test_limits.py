@@ -214,8 +214,11 @@ def test_costly_cells_nest_less_deeply():
     def turn(weights, x):
         return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: turn(weights, weights @ x))
 
-    with pytest.raises(jr.RecursionLimitError, match=r"turn nested more than 2[0-9]{4} calls deep"):
+    with pytest.raises(jr.RecursionLimitError, match=r"turn nested more than 1[0-9]{4} calls deep"):
         turn(jnp.eye(1024), jnp.ones(1024))
+    few = r"turn nested more than [789][0-9]{3} calls deep"
+    with pytest.raises(jr.RecursionLimitError, match=few):
+        jax.vmap(turn, (None, 0))(jnp.eye(512), jnp.ones((8, 512)))
 
 
 class TestLimits:

@@ -89,10 +89,11 @@ Status Stepper::check_room(int32_t number, int32_t count) const {
   if (value_room_.empty()) return {};
   const int64_t pad = widths_.back();
   bool fits = next_cell_[number] + count + pad <= cell_room_[number];
-  std::vector<int32_t> made(program_.num_classes, 0);
-  for (int32_t c : program_.cells[number].outputs) made[c] += count;
-  for (int32_t c = 0; c < program_.num_classes; ++c)
-    fits = fits && (made[c] == 0 || next_value_[c] + made[c] + pad <= value_room_[c]);
+  const std::vector<int32_t>& outputs = program_.cells[number].outputs;
+  for (int32_t c : outputs) {
+    const int64_t made = count * std::count(outputs.begin(), outputs.end(), c);
+    fits = fits && next_value_[c] + made + pad <= value_room_[c];
+  }
   if (fits) return {};
   const std::string n = std::to_string(num_calls());
   return capacity_error(Names(program_, names_).function(program_.entry) + " made " + n +

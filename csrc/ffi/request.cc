@@ -37,6 +37,8 @@ Status decode_attributes(const ffi::Dictionary& dictionary, PlanCall& call) {
 }
 
 Status decode_arrays(const ffi::RemainingArgs& args, size_t first, std::vector<Array>& out) {
+  out.clear();
+  out.reserve(args.size());
   for (size_t i = first; i < args.size(); ++i) {
     const auto buffer = args.get<ffi::AnyBuffer>(i);
     if (!buffer.has_value()) return program_error(buffer.error().message());
@@ -60,6 +62,8 @@ Status decode_arguments(const ffi::RemainingArgs& args, PlanCall& call) {
 }
 
 Status decode_results(const ffi::RemainingRets& rets, std::vector<Array>& out) {
+  out.clear();
+  out.reserve(rets.size());
   for (size_t i = 0; i < rets.size(); ++i) {
     auto buffer = rets.get<ffi::AnyBuffer>(i);
     if (!buffer.has_value()) return program_error(buffer.error().message());

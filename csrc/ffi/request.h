@@ -25,7 +25,7 @@ Status decode_attributes(const xla::ffi::Dictionary& dictionary, PlanCall& call)
 /// The program, then arguments of the roots, then outer arrays; after `decode_attributes`.
 Status decode_arguments(const xla::ffi::RemainingArgs& args, PlanCall& call);
 
-/// Arguments from number `first`.
+/// Arguments from number `first`; what `out` held before is gone.
 Status decode_arrays(const xla::ffi::RemainingArgs& args, size_t first, std::vector<Array>& out);
 
 Status decode_results(const xla::ffi::RemainingRets& rets, std::vector<Array>& out);

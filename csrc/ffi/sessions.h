@@ -5,7 +5,9 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <vector>
 
+#include "core/array.h"
 #include "core/stepper.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -19,6 +21,7 @@ struct Session {
   Sessions* home;
   const void* handle;  // where the first handler has put this one's address
   int64_t run;         // which execution of the program it belongs to
+  std::vector<Array> arguments = {}, results = {};  // of the handler under way
 };
 
 /// Owns the steppers that one place of a compiled program begins.

@@ -22,10 +22,13 @@ namespace ffi = xla::ffi;
 
 static_assert(sizeof(Session*) == 2 * sizeof(int32_t), "an address is two 32-bit integers");
 
-Status to_session(const Array& handle, Session*& out) {
-  if (handle.dtype != DType::kI32 || handle.size() != 2)
+// The first argument of all handlers but `begin`; the second only keeps them in order.
+Status to_session(const ffi::RemainingArgs& args, Session*& out) {
+  const auto handle = args.get<ffi::AnyBuffer>(0);
+  if (args.size() < 2 || !handle.has_value()) return program_error("too few arguments");
+  if (handle->element_type() != ffi::S32 || handle->element_count() != 2)
     return program_error("a stepper's handle is int32 [2]");
-  std::memcpy(&out, handle.data, sizeof(out));
+  std::memcpy(&out, handle->untyped_data(), sizeof(out));
   if (out == nullptr) return program_error("a stepper's handle is empty");
   return {};
 }
@@ -61,40 +64,37 @@ Status begin(Sessions& sessions, int64_t run, const ffi::RemainingArgs& args,
 
 // Arguments: the handle, anything that must come before, then the tapes.
 Status step(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
-  std::vector<Array> arrays, results;
   Session* session = nullptr;
-  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
-  if (arrays.size() < 2) return program_error("too few arguments");
-  if (Status status = to_session(arrays[0], session); !status.ok()) return status;
-  if (Status status = decode_results(rets, results); !status.ok()) return or_end(session, status);
+  if (Status status = to_session(args, session); !status.ok()) return status;
+  std::vector<Array>& tapes = session->arguments;
+  std::vector<Array>& results = session->results;
+  if (Status status = decode_arrays(args, 2, tapes); !status.ok())
+    return or_end(session, std::move(status));
+  if (Status status = decode_results(rets, results); !status.ok())
+    return or_end(session, std::move(status));
   if (results.size() != 1 || results[0].dtype != DType::kI32)
     return or_end(session, program_error("a wave is int32"));
-  arrays.erase(arrays.begin(), arrays.begin() + 2);
-  if (Status status = session->stepper->step(arrays); !status.ok()) return or_end(session, status);
+  if (Status status = session->stepper->step(tapes); !status.ok())
+    return or_end(session, std::move(status));
   return or_end(session, session->stepper->write_wave(
                              {results[0].as<int32_t>(), static_cast<size_t>(results[0].size())}));
 }
 
 // Arguments: the handle and the wave.
 Status operands(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
-  std::vector<Array> arrays, results;
   Session* session = nullptr;
-  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
-  if (arrays.size() != 2) return program_error("too few arguments");
-  if (Status status = to_session(arrays[0], session); !status.ok()) return status;
-  if (Status status = decode_results(rets, results); !status.ok()) return or_end(session, status);
-  return or_end(session, session->stepper->write_operands(results));
+  if (Status status = to_session(args, session); !status.ok()) return status;
+  if (Status status = decode_results(rets, session->results); !status.ok())
+    return or_end(session, std::move(status));
+  return or_end(session, session->stepper->write_operands(session->results));
 }
 
 // Arguments: the handle and the last wave, which is none.
 Status end(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
            const ffi::Dictionary& attrs) {
   PlanCall call;
-  std::vector<Array> arrays;
   Session* address = nullptr;
-  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
-  if (arrays.size() != 2) return program_error("too few arguments");
-  if (Status status = to_session(arrays[0], address); !status.ok()) return status;
+  if (Status status = to_session(args, address); !status.ok()) return status;
   const std::unique_ptr<Session, End> session(address);
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
   if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;

@@ -139,7 +139,8 @@ def _layout_for_planning(params: Params) -> Layout:
 def limits_of(params: Params) -> Limits:
     """When the recursion is taken to be without end."""
     bounds = params.max_calls, params.declared, derived_bound(params)
-    return limits_for(*bounds, stepped=stepped_limits(params.program, params.executor))
+    stepped = stepped_limits(params.program, params.executor, params.lanes)
+    return limits_for(*bounds, stepped=stepped)
 
 
 def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:
@@ -159,7 +160,7 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     """
     program = params.program
     key = ("room", params.lanes)
-    limits = stepped_limits(program, params.executor)
+    limits = stepped_limits(program, params.executor, params.lanes)
     assert limits is not None
     sizes = sorted({min(size, limits.calls) for size in (*_ROOM, limits.depth, limits.calls)})
     sizes = [size for size in sizes if size >= program.cache.get(key, 0)]

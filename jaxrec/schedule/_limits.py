@@ -32,9 +32,13 @@ _STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
 """What a recursion that runs cells to find out whether it goes on may do by default: calls, and
 bytes of values on tapes. Half of it if it only nests, and less if its cells take long."""
 
-_STEPS = {"graph": (Limits.depth, 6e4), "host": (1 << 14, 1.5e6)}
+_STEPS = {"graph": (Limits.depth, 3e4), "host": (1 << 14, 1.5e6)}
 """How far it may nest in some seconds: calls, and the arithmetic that takes as long as all else in
 a step that runs one of them. On executor "host" each step is a launch."""
+
+_MANY, _STEPS_OF_MANY = 4, 1 << 13
+"""What a step of several lanes takes more than one of one beside its arithmetic, since it multiplies
+matrices; and how far they may nest, however many, where one of them may."""
 
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
@@ -43,14 +47,18 @@ REFERENCE_DEPTH = 1 << 13
 """The most nested calls by default of executor "reference", which takes its time for each."""
 
 
-def stepped_limits(program: Program, executor: str) -> Limits | None:
-    """The default limits of a stepped recursion; None: it is planned."""
+def stepped_limits(program: Program, executor: str, lanes: int) -> Limits | None:
+    """The default limits of a stepped recursion of some lanes; None: it is planned."""
     if not program.is_stepped:
         return None
     affordable = max(_STEPPED_BYTES // max(program.call_bytes, 1), _STEPPED_LEAST)
     calls = min(_STEPPED_CALLS, affordable)
     steps, flops = _STEPS.get(executor, _STEPS["graph"])
-    nested = min(calls // 2, int(steps / (1 + program.row_flops / flops)))
+    row = program.row_flops / flops
+    nested = int(steps / (1 + row))
+    if lanes > 1:
+        nested = max(int(steps / (_MANY + lanes * row)), min(nested, _STEPS_OF_MANY))
+    nested = min(calls // 2, nested)
     return Limits(calls, max(nested, _STEPPED_LEAST // 2))
 
 

@@ -74,7 +74,7 @@ def _ffi_plan(
 
 def request_attributes(program: Program, layout: Layout, inputs: PlanInputs) -> dict[str, Any]:
     """What the scheduler's handlers are told beside the arrays."""
-    limits = limits_for(layout.max_calls, stepped=stepped_limits(program, "graph"))
+    limits = limits_for(layout.max_calls, stepped=stepped_limits(program, "graph", layout.lanes))
     return {
         "lanes": np.int64(layout.lanes),
         "widths": np.asarray(layout.widths, np.int64),
