@@ -37,8 +37,8 @@ _STEPS = {"graph": (Limits.depth, 3e4), "host": (1 << 14, 1.5e6)}
 a step that runs one of them. On executor "host" each step is a launch."""
 
 _MANY, _STEPS_OF_MANY = 4, 1 << 13
-"""What a step of several lanes takes more than one of one beside its arithmetic, since it multiplies
-matrices; and how far they may nest, however many, where one of them may."""
+"""What a step of several lanes takes beside its arithmetic, where one of a single lane takes 1: it
+multiplies matrices. And how far they may nest, however many, where one of them may."""
 
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
