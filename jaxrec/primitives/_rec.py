@@ -18,6 +18,7 @@ from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
+from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound, run_invocation
@@ -34,7 +35,7 @@ from jaxrec.primitives._primitives import (
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
 from jaxrec.primitives._results import differentiable, outcome, outcome_types
-from jaxrec.transpose._backward import has_cotangent
+from jaxrec.transpose._cells import has_cotangent
 
 
 def rec(operands: Sequence[Any], params: Params) -> list[Any]:
@@ -138,9 +139,7 @@ def _reference_jvp(
     positions = moving(params, asked, list(map(_compat.aval_of, primals)))
 
     def run(*changed: Any) -> list[Any]:
-        operands = list(primals)
-        for k, x in zip(positions, changed, strict=True):
-            operands[k] = x
+        operands = replaced(primals, positions, changed)
         plannable = is_plannable(params, operands) and not _compat.is_staged()
         if params.program.is_stepped or plannable:
             return run_reference(params, operands)

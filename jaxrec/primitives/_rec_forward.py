@@ -22,7 +22,8 @@ from jaxrec.primitives._rec import rec, rec_jvp
 from jaxrec.primitives._residuals import backward_of, blank_residuals, residual_types
 from jaxrec.primitives._results import outcome, outcome_types
 from jaxrec.schedule._layout import flat_tables
-from jaxrec.transpose._backward import residual_cell, residual_tapes, settle_residuals
+from jaxrec.transpose._backward import settle_residuals
+from jaxrec.transpose._cells import residual_cell, residual_tapes
 
 
 def _run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:

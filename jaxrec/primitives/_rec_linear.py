@@ -13,6 +13,7 @@ from jaxrec import _compat
 from jaxrec.lowering._forward import results, run_forward
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of
+from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
@@ -34,7 +35,8 @@ from jaxrec.primitives._stacking import (
     stack_given,
     with_residuals,
 )
-from jaxrec.transpose._backward import has_cotangent, zero_of
+from jaxrec.transpose._cells import has_cotangent
+from jaxrec.transpose._outer import zero_of
 
 
 def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
@@ -44,10 +46,7 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     layout, tables = call.backward().layout, call.tables()
 
     def run(*changed: Any) -> list[Any]:
-        operands = list(call.primals)
-        for k, x in zip(wrt.positions, changed, strict=True):
-            operands[k] = x
-        at = bound(params, layout, tables, operands)
+        at = bound(params, layout, tables, replaced(call.primals, wrt.positions, changed))
         return [x for x in results(at, run_forward(at)[0]) if has_cotangent(x)]
 
     def once(*given: Any) -> list[Any]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._params import Params, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
     check_compilable,
@@ -70,10 +71,7 @@ def _schedule_batch(operands: Any, dims: Any, *, params: Params) -> Any:
     examples = [jnp.moveaxis(operands[k], dims[k], 0) for k in mapped]
 
     def one(values: Sequence[Any]) -> list[Any]:
-        full = list(operands)
-        for k, x in zip(mapped, values, strict=True):
-            full[k] = x
-        return rec_schedule_p.bind(*full, params=params)
+        return rec_schedule_p.bind(*replaced(operands, mapped, values), params=params)
 
     alike = not params.program.is_stepped and not set(mapped) & set(params.controlling)
     if alike and examples[0].shape[0] > 0:

@@ -12,6 +12,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec.lowering._replay import replay
+from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import Wrt
@@ -23,7 +24,7 @@ from jaxrec.schedule._layout import (
     table_types,
     unflatten_tables,
 )
-from jaxrec.transpose._backward import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward, has_cotangent
 
 
 def backward_of(params: Params, wrt: Wrt, avals: Sequence[Any]) -> Backward:
@@ -133,9 +134,7 @@ def replayed(
     """
 
     def run(*changed: Any) -> list[Any]:
-        full = list(operands)
-        for k, x in zip(positions, changed, strict=True):
-            full[k] = x
+        full = replaced(operands, positions, changed)
         outs = replay(bound(params, params.layout(), tables, full))
         return [x for x in outs if has_cotangent(x)]
 
@@ -169,9 +168,7 @@ def jvp_of_replay(run: Any, call: LinearCall, tangents: Sequence[Any]) -> Any:
     active = moving(call.params, asked, avals[:count])
 
     def of_active(*changed: Any) -> list[Any]:
-        full = list(values)
-        for k, x in zip(active, changed, strict=True):
-            full[k] = x
+        full = replaced(values, active, changed)
         return run(full[:count], full[count:])
 
     given = [moved[k] if k in asked else hidden_zero(values[k], moved[asked[0]]) for k in active]

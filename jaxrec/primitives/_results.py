@@ -10,7 +10,7 @@ from jax.core import ShapedArray
 
 from jaxrec.lowering._forward import Bound, collected
 from jaxrec.primitives._params import Params
-from jaxrec.transpose._backward import has_cotangent
+from jaxrec.transpose._cells import has_cotangent
 
 
 def outcome(at: Bound, results: Sequence[Any]) -> list[Any]:

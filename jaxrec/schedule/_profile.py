@@ -43,7 +43,7 @@ from jaxrec.schedule._plan import plan_in_program
 from jaxrec.schedule._profile_text import format_profile
 from jaxrec.schedule._report import Schedule
 from jaxrec.split._program import Program
-from jaxrec.transpose._backward import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward, has_cotangent
 
 _REPEATS, _LOOPS = 5, 20
 

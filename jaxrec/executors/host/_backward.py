@@ -18,14 +18,9 @@ from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.split._program import CellSpec
-from jaxrec.transpose._backward import (
-    Backward,
-    Want,
-    initial_cotangents,
-    root_cotangents,
-    tapes_by_cell,
-    total_shape,
-)
+from jaxrec.transpose._backward import Want, initial_cotangents, root_cotangents
+from jaxrec.transpose._cells import Backward, tapes_by_cell
+from jaxrec.transpose._outer import total_shape
 
 if TYPE_CHECKING:
     from jaxrec.primitives._primitives import Wrt

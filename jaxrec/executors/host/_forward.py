@@ -18,7 +18,8 @@ from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import results, with_roots
 from jaxrec.lowering._rows import gather_rows
 from jaxrec.split._program import CellSpec
-from jaxrec.transpose._backward import Backward, residual_tapes, settle_residuals
+from jaxrec.transpose._backward import settle_residuals
+from jaxrec.transpose._cells import Backward, residual_tapes
 
 
 @dataclasses.dataclass

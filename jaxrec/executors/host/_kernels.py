@@ -20,15 +20,9 @@ from jaxrec.lowering._forward import WaveCell, operands, plain_cell
 from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.transpose._backward import (
-    After,
-    Backward,
-    Replay,
-    cut_types,
-    has_cotangent,
-    residual_cell,
-    settle_cuts,
-)
+from jaxrec.transpose._backward import cut_types, settle_cuts
+from jaxrec.transpose._cells import Backward, Replay, has_cotangent, residual_cell
+from jaxrec.transpose._outer import After
 
 
 class ForwardKernels:

@@ -17,7 +17,7 @@ from jaxrec.executors.host._plan import HostPlan
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.executors.host._tasks import TaskList
-from jaxrec.transpose._backward import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward, has_cotangent
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jaxrec.executors.host._call import Trace
     from jaxrec.primitives._params import Params
     from jaxrec.primitives._primitives import Wrt
-    from jaxrec.transpose._backward import Backward
+    from jaxrec.transpose._cells import Backward
 
 _EXPECTED_CALLS = 1 << 12
 """How many calls the widths of waves are chosen for, since it is not known how many there are."""

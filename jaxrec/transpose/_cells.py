@@ -1,0 +1,168 @@
+"""The differentiated cells of a program: what forward and backward replay share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxrec.lowering import _wave
+from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._forward import Bound, operands, plain_cell
+from jaxrec.lowering._rows import sum_over_readers
+from jaxrec.schedule._layout import Layout
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._program import CellSpec, Program
+from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, cell_vjp
+
+
+def has_cotangent(aval: Any) -> bool:
+    """Whether values of a type are differentiable."""
+    return jnp.issubdtype(aval.dtype, jnp.inexact)
+
+
+class Backward:
+    """The differentiated cells of a program, by width."""
+
+    def __init__(
+        self,
+        program: Program,
+        layout: Layout,
+        patterns: Sequence[LanePattern | None],
+        outer_avals: Sequence[Any],
+        outers: Sequence[int],
+        policy: Policy,
+    ) -> None:
+        self.program, self.layout, self.patterns = program, layout, tuple(patterns)
+        self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
+        self._cells: dict[Any, CellVjp] = {}
+
+    def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
+        """A cell at a width; `own_rows` gives every outer value a row axis."""
+        key = (spec.cell.index, width, own_rows)
+        if key not in self._cells:
+            self._cells[key] = cell_vjp(
+                lambda n: self._flat_function(spec, n, own_rows),
+                lambda n: self._operands(spec, n, own_rows),
+                width,
+                self._policy,
+            )
+        return self._cells[key]
+
+    def by_row(self, spec: CellSpec, own_rows: bool) -> list[bool]:
+        """For each outer value of a cell, whether it has a row axis."""
+        return [own or own_rows for own in _wave.outer_by_row(spec, self.patterns)]
+
+    def is_differentiated(self, spec: CellSpec) -> bool:
+        """Whether a cell has an operand whose cotangent is asked for."""
+        return bool(self._operands(spec, 1, False).wrt)
+
+    def has_loop(self, spec: CellSpec) -> bool:
+        """Whether a cell has a tape input with a cotangent."""
+        return bool(self._operands(spec, 1, False).wrt_inputs)
+
+    def residual_types(self, spec: CellSpec) -> tuple[Any, ...]:
+        """Types of one row of the residuals that the forward pass keeps for a cell."""
+        return self.at(spec, self.layout.widths[0]).saved if self.is_differentiated(spec) else ()
+
+    def _flat_function(self, spec: CellSpec, width: int, own_rows: bool) -> Any:
+        fun = wave_function(self.program, spec, self.by_row(spec, own_rows), width)
+        first_export = len(spec.outers)
+        first_input = first_export + len(spec.cell.exports)
+
+        def run(*values: Any) -> list[Any]:
+            exports = values[first_export:first_input]
+            return fun(values[:first_export], exports, values[first_input:])
+
+        return run
+
+    def _operands(self, spec: CellSpec, width: int, own_rows: bool) -> Operands:
+        avals: list[Any] = []
+        for position, own in zip(spec.outers, self.by_row(spec, own_rows), strict=True):
+            aval = self._avals[position]
+            shape = aval.shape[1:] if self.patterns[position] is not None else aval.shape
+            avals.append(_shape((width, *shape) if own else shape, aval.dtype))
+        rows = [v.aval for v in spec.cell.exports]
+        rows += [self.program.classes[c] for c in spec.inputs]
+        avals += [_shape((width, *a.shape), a.dtype) for a in rows]
+        first = len(spec.outers) + len(spec.cell.exports)
+        return Operands(
+            avals=tuple(avals),
+            outers=len(spec.outers),
+            wrt_outers=tuple(k for k, p in enumerate(spec.outers) if p in self._wrt),
+            wrt_inputs=tuple(
+                first + k
+                for k, c in enumerate(spec.inputs)
+                if has_cotangent(self.program.classes[c])
+            ),
+            carries=tuple(has_cotangent(self.program.classes[c]) for c in spec.outputs),
+        )
+
+
+def _shape(shape: Sequence[int], dtype: Any) -> Any:
+    return jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+
+def residual_cell(backward: Backward) -> Any:
+    """The cells of a forward pass that keeps residuals, for `run_forward`."""
+
+    def cell_at(bound: Bound, spec: CellSpec, width: int) -> Any:
+        if not backward.is_differentiated(spec):
+            return plain_cell(bound, spec, width)
+        vjp = backward.at(spec, width)
+        return lambda outers, exports, inputs: vjp.forward([*outers, *exports, *inputs])
+
+    return cell_at
+
+
+def residual_tapes(backward: Backward) -> list[list[Any]]:
+    """Empty residual tapes, for each cell one a residual."""
+    return tapes_by_cell(backward, [backward.residual_types(s) for s in backward.program.cells])
+
+
+def tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Empty tapes, for each cell one a type."""
+    rows = [n for n, mine in zip(backward.layout.cell_rows, types, strict=True) for _ in mine]
+    flat = iter(_wave.empty_tapes(rows, [aval for mine in types for aval in mine]))
+    return [[next(flat) for _ in mine] for mine in types]
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """The state that stays the same while the waves run in reverse."""
+
+    bound: Bound
+    backward: Backward
+    tapes: Sequence[Any]
+    residuals: Sequence[Sequence[Any]]
+
+    def values(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
+        """The operands of a cell, flat."""
+        outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width)
+        return [*outers, *exports, *inputs]
+
+    def with_rows(self, spec: CellSpec, outers: Sequence[Any], width: int) -> list[Any]:
+        """The outer values of a cell, all with a row axis."""
+        by_row = _wave.outer_by_row(spec, self.bound.patterns)
+        return [
+            x if own else jnp.broadcast_to(x, (width, *x.shape))
+            for x, own in zip(outers, by_row, strict=True)
+        ]
+
+    def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
+        """The residuals of a cell."""
+        return [_wave.block(t, start, width) for t in self.residuals[spec.cell.index]]
+
+    def cotangents(self, spec: CellSpec, ct_tapes: Any, start: Any, width: int) -> list[Any]:
+        """The cotangents of a cell's outputs: for each row the sum over its readers."""
+        readers = self.bound.tables.readers[spec.cell.index]
+        return [
+            sum_over_readers(
+                ct_tapes[c], self.bound.tables.reader_rows[c], _wave.block(ptr, start, width + 1)
+            )
+            for c, ptr in zip(spec.outputs, readers, strict=True)
+            if ct_tapes[c] is not None
+        ]

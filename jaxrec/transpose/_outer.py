@@ -1,0 +1,191 @@
+"""The cotangents of outer values: contractions over all rows of a cell, after the waves in reverse.
+
+What all calls read is not differentiated wave by wave, since each wave would add to whole weights:
+rows of many waves go through one contraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrec.lowering import _wave
+from jaxrec.lowering._forward import Bound, operands_at, select_rows
+from jaxrec.lowering._rows import gather_rows
+from jaxrec.lowering._zero import keeps_zero
+from jaxrec.schedule._layout import Tables, cell_count
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._patience import has_to_wait
+from jaxrec.split._program import CellSpec
+from jaxrec.transpose._cells import Replay, has_cotangent
+
+_AFTER_BYTES = 1 << 28
+"""Bound on the memory of cotangents that are kept apart by lane."""
+
+
+def outer_cotangents(
+    replay: Replay,
+    ct_tapes: Sequence[Any],
+    cut_tapes: Sequence[Sequence[Any]],
+    lanes: dict[int, LanePattern | None],
+) -> list[Any]:
+    """The cotangents of some outer values.
+
+    Args:
+        replay: the invocation.
+        ct_tapes: cotangents by read row.
+        cut_tapes: of each cell, what its loop keeps for the contraction.
+        lanes: of each value asked for, how lanes index its cotangent; None for a sum over lanes.
+    """
+    bound = replay.bound
+    zeros = {
+        p: jnp.broadcast_to(
+            zero_of(bound.tables, bound.outers[p].dtype), total_shape(bound, p, pattern)
+        )
+        for p, pattern in lanes.items()
+    }
+    totals: dict[int, Any] = {}
+    for spec in replay.bound.program.cells:
+        mine = [p for p in spec.outers if p in zeros]
+        if mine:
+            after = After(replay, spec, ct_tapes, cut_tapes[spec.cell.index], lanes)
+            fresh = not totals.keys() & set(mine)
+            totals |= after.run({p: totals.get(p, zeros[p]) for p in mine}, fresh)
+    return [totals.get(p, zeros[p]) for p in lanes]
+
+
+def zero_of(tables: Tables, dtype: Any) -> Any:
+    """Zero, to which a schedule's cotangents are added; NaN where the residuals are blank."""
+    return jnp.where(tables.num_waves < 0, jnp.nan, 0.0).astype(dtype)
+
+
+def total_shape(bound: Bound, position: int, lanes: LanePattern | None) -> tuple[int, ...]:
+    """The shape of the cotangent of an outer value."""
+    shape = bound.outers[position].shape
+    if lanes is None or bound.patterns[position] is not None:
+        return shape
+    return (lanes[1], *shape)
+
+
+class After:
+    """The contraction over all rows of a cell, in steps, after the loop."""
+
+    def __init__(
+        self,
+        replay: Replay,
+        spec: CellSpec,
+        ct_tapes: Sequence[Any],
+        cut_tapes: Sequence[Any],
+        lanes: dict[int, LanePattern | None],
+    ) -> None:
+        self.replay, self.spec, self.ct_tapes, self.cut_tapes = replay, spec, ct_tapes, cut_tapes
+        patterns = replay.bound.patterns
+        self._keeps_zero = keeps_zero(replay.bound.program, spec)
+        self.lanes = {p: patterns[p] or lanes[p] for p in spec.outers if p in lanes}
+        self.own_rows = not self._keeps_zero or any(
+            lane is not None and patterns[p] is None for p, lane in self.lanes.items()
+        )
+        self.width = min(replay.bound.layout.step_rows, self._affordable())
+        self.vjp = replay.backward.at(spec, self.width, self.own_rows)
+
+    def _affordable(self) -> int:
+        """Rows for which outer values with a row axis fit in memory."""
+        by_row = self.replay.backward.by_row(self.spec, self.own_rows)
+        size = sum(
+            self.replay.bound.outers[p].nbytes
+            for p, own in zip(self.spec.outers, by_row, strict=True)
+            if own
+        )
+        return max(2, _AFTER_BYTES // max(size, 1))
+
+    def run(self, totals: dict[int, Any], fresh: bool) -> dict[int, Any]:
+        """Adds the contributions of all rows to `totals`, which are zeros if they are `fresh`."""
+        bound = self.replay.bound
+        count = cell_count(bound.program, bound.tables, self.spec.cell.index)
+        first = jnp.zeros_like(count)
+
+        def step(carry: Any) -> Any:
+            done, current = carry
+            if not has_to_wait(self.spec.cell.ops):
+                return done + self.width, self._step(done, count, current)
+            return done + self.width, self._step_if_any(done, count, current)
+
+        if fresh:
+            # One step is the rule: outside a loop XLA adds its contribution to no zeros.
+            totals = self._step_if_any(first, count, totals)
+            first = first + self.width
+        return lax.while_loop(lambda c: c[0] < count, step, (first, totals))[1]
+
+    def _step_if_any(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
+        return lax.cond(done < count, lambda: self._step(done, count, totals), lambda: totals)
+
+    def _step(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
+        """Adds the contribution of the rows from `done`; rows past the last add zeros."""
+        start = self.replay.bound.layout.pad + done
+        values = self._values(start, count)
+        saved = self._saved(start, values)
+        cts = self._cotangents(start)
+        cuts = self._cuts(values, saved, cts, start)
+        return self._add(values, saved, cts, cuts, totals, start, count)
+
+    def _values(self, start: Any, count: Any) -> list[Any]:
+        bound = self.replay.bound
+        last = bound.layout.pad + count - 1
+        rows = jnp.minimum(start + jnp.arange(self.width), last)
+        outers, exports, inputs = operands_at(
+            bound, self.spec, self.replay.tapes, rows, gather_rows
+        )
+        if self.own_rows:
+            outers = self.replay.with_rows(self.spec, outers, self.width)
+        return [*outers, *exports, *inputs]
+
+    def _saved(self, start: Any, values: list[Any]) -> list[Any]:
+        if self.own_rows:
+            return self.vjp.forward(values)[1]
+        return self.replay.saved(self.spec, start, self.width)
+
+    def _cotangents(self, start: Any) -> list[Any]:
+        if self.own_rows or not self.vjp.has_loop or self.vjp.after_reads_cotangents:
+            return self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
+        classes = self.replay.bound.program.classes
+        carrying = [classes[c] for c in self.spec.outputs if has_cotangent(classes[c])]
+        return [jnp.zeros((self.width, *a.shape), a.dtype) for a in carrying]
+
+    def _cuts(self, values: Any, saved: Any, cts: Any, start: Any) -> list[Any]:
+        if not self.vjp.has_loop:
+            return []
+        if self.own_rows:
+            return self.vjp.loop(values, saved, cts)[1]
+        return [_wave.block(tape, start, self.width) for tape in self.cut_tapes]
+
+    def _add(
+        self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any, count: Any
+    ) -> dict[int, Any]:
+        spec, width = self.spec, self.width
+        by_row = self.replay.backward.by_row(spec, self.own_rows)
+        positions = [spec.outers[k] for k in self.vjp.operands.wrt_outers]
+        rows = {p for p, own in zip(spec.outers, by_row, strict=True) if own}
+        shapes = {p: totals[p].shape[1:] if self.lanes[p] else totals[p].shape for p in positions}
+        given = [
+            jnp.zeros((width, *shapes[p]), totals[p].dtype) if p in rows else totals[p]
+            for p in positions
+        ]
+        summed = self.vjp.after(values, saved, cts, cuts, given)
+        if not self._keeps_zero:
+            valid = start + jnp.arange(width) < self.replay.bound.layout.pad + count
+            summed = [select_rows(valid, x) for x in summed]
+        lanes = _wave.cell_lanes(spec, self.replay.bound.tables, start, width)
+        return {
+            p: self._by_lane(totals[p], x, lanes, self.lanes[p]) if p in rows else x
+            for p, x in zip(positions, summed, strict=True)
+        }
+
+    @staticmethod
+    def _by_lane(total: Any, rows: Any, lanes: Any, pattern: LanePattern | None) -> Any:
+        if pattern is None:
+            return total + rows.sum(0)
+        stride, size = pattern
+        return total.at[(lanes // stride) % size].add(rows)
