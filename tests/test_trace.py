@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import weakref
 
 import jax
@@ -13,6 +14,20 @@ import pytest
 
 import jaxrec as jr
 from jaxrec.trace._signature import Signature, accepts, common, differences, show, traced_aval
+
+
+@jr.rec_fn
+def halved(x):
+    return jr.cond(x < 1, lambda: x, lambda: halved(x / 2))
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    @jr.rec_fn
+    def power(self, n):
+        return jr.cond(n == 0, lambda: 1, lambda: self.scale * self.power(n - 1))
 
 
 def signature(*values):
@@ -107,6 +122,13 @@ class TestTracing:
         copied = copy.deepcopy({"power": power})["power"]
         assert copied(2.0, 3) == 8.0
         assert len(runs) == before
+
+    def test_a_function_is_pickled_by_its_name(self):
+        assert pickle.loads(pickle.dumps(halved)) is copy.copy(halved) is halved
+        method = pickle.loads(pickle.dumps(Scaled(3).power))
+        assert method(2) == 9
+        with pytest.raises(pickle.PicklingError, match="not the same object"):
+            pickle.dumps(halved.with_options(max_calls=4))
 
     def test_equal_static_arguments_of_other_types_are_others(self):
         @jr.rec_fn(static_argnames="scale")

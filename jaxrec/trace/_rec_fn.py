@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -61,8 +60,17 @@ class RecFn:
     def __deepcopy__(self, memo: Any) -> RecFn:
         return self  # as a function, which is no part of the object that holds it
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """It is pickled by its name, as a function is."""
+        return (getattr, (*self._bound, self._name)) if self._bound else self.__qualname__
+
+    def _copy(self) -> RecFn:
+        other = RecFn.__new__(RecFn)
+        other.__dict__.update(self.__dict__)
+        return other
+
     def __get__(self, instance: Any, owner: type | None = None) -> RecFn:
-        method = copy.copy(self)
+        method = self._copy()
         if instance is None:
             method._owner = owner
         else:
@@ -112,7 +120,7 @@ class RecFn:
         """
         _check_options(self._name, options)
         static = {name: options.pop(name) for name in _STATIC if name in options}
-        changed = copy.copy(self)
+        changed = self._copy()
         changed._options = self._options.replace(**options)
         if static:
             changed._static = _static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
