@@ -62,7 +62,11 @@ class RecFn:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """It is pickled by its name, as a function is."""
-        return (getattr, (*self._bound, self._name)) if self._bound else self.__qualname__
+        return (
+            (getattr, (*self._bound, self._name))
+            if self._bound
+            else getattr(self._fun, "__qualname__", self._name)
+        )
 
     def _copy(self) -> RecFn:
         other = RecFn.__new__(RecFn)
