@@ -62,11 +62,9 @@ class RecFn:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """It is pickled by its name, as a function is."""
-        return (
-            (getattr, (*self._bound, self._name))
-            if self._bound
-            else getattr(self._fun, "__qualname__", self._name)
-        )
+        if self._bound:
+            return getattr, (*self._bound, self._name)
+        return getattr(self._fun, "__qualname__", self._name)
 
     def _copy(self) -> RecFn:
         other = RecFn.__new__(RecFn)
