@@ -139,6 +139,38 @@ def _unsharded(aval: Any) -> Any:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
+def with_auto_axes(value: Any) -> Any:
+    """An array whose type says nothing of how it is divided among devices.
+
+    The type of one on a mesh with explicit axes does, and tapes are none of that mesh.
+    """
+    at = getattr(value, "sharding", None)
+    if not isinstance(at, jax.sharding.NamedSharding) or at.mesh.are_all_axes_auto:
+        return value
+    return _with_axes(value, at, (jax.sharding.AxisType.Auto,) * len(at.mesh.axis_names))
+
+
+def in_this_mesh(value: Any) -> Any:
+    """An array with the type that it has in the mesh around, if there is one."""
+    mesh, at = jax.sharding.get_abstract_mesh(), getattr(value, "sharding", None)
+    if mesh.empty or not isinstance(at, jax.sharding.NamedSharding):
+        return value
+    if at.mesh.axis_names != mesh.axis_names:
+        return value
+    return _with_axes(value, at, mesh.axis_types)
+
+
+def _with_axes(value: Any, at: jax.sharding.NamedSharding, types: tuple[Any, ...]) -> Any:
+    assert isinstance(at.mesh, jax.sharding.Mesh)
+    mesh = jax.sharding.Mesh(at.mesh.devices, at.mesh.axis_names, axis_types=types)
+    return jax.device_put(value, jax.sharding.NamedSharding(mesh, at.spec))
+
+
+def with_axes_of(value: Any, like: Any) -> Any:
+    """The inverse: an array with the type of another one of the same shape."""
+    return value if aval_of(value) == aval_of(like) else jax.device_put(value, like.sharding)
+
+
 def without_mesh() -> Any:
     """A context in which programs are traced as if there were one device: their jaxprs are kept."""
     return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
@@ -190,6 +222,11 @@ def current_trace() -> Any:
 def context() -> Any:
     """The settings of JAX and the user contexts that hold in this thread; hashable."""
     return _trace_context()
+
+
+def settings() -> tuple[Any, ...]:
+    """The same less the named axes around: what a program that uses none of them depends on."""
+    return tuple(x for x in _trace_context() if not isinstance(x, _core.AxisEnv))
 
 
 def evaluates_now() -> bool:

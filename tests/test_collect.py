@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import chain
 
 import jax
@@ -254,3 +255,42 @@ def test_axes_of_nested_arguments():
     pair = ((jnp.arange(3.0), jnp.float32(1)), None)
     result, _ = jr.collect(f, (((0, None), None), None))(pair, 1)
     assert result.tolist() == [1.0, 2.0, 3.0]
+
+
+class TestAxesAsGiven:
+    """Axes and reported arguments stand in the places of the arguments of the call."""
+
+    LEFT, RIGHT, ROOTS = jnp.array([1, -1, -1]), jnp.array([2, -1, -1]), jnp.array([0, 1])
+
+    def test_of_a_method_of_a_pytree(self):
+        @jax.tree_util.register_dataclass
+        @dataclasses.dataclass
+        class Model:
+            weight: float
+
+            @jr.rec_fn
+            def total(self, left, right, i):
+                def node():
+                    return self.total(left, right, left[i]) + self.total(left, right, right[i])
+
+                return jr.cond(left[i] < 0, lambda: self.weight * i, node)
+
+        args = (self.LEFT, self.RIGHT, self.ROOTS)
+        result, calls = jr.collect(Model(0.5).total, (None, None, 0))(*args)
+        assert result.tolist() == [1.5, 0.5]
+        assert calls.args[:2] == (None, None)
+        assert calls.args[2][calls.valid].tolist() == [0, 1, 2, 1]
+
+    @pytest.mark.parametrize("axes", [(None, None, 0), 0])
+    def test_of_static_arguments(self, axes):
+        @jr.rec_fn(static_argnames="act")
+        def power(act, x, n):
+            return jr.cond(n == 0, lambda: act(x), lambda: x * power(act, x, n - 1))
+
+        x = jnp.array([2.0, 2.0]) if axes == 0 else 2.0
+        result, calls = jr.collect(power, axes)(jnp.negative, x, jnp.array([1, 2]))
+        assert result.tolist() == [-4.0, -8.0]
+        assert calls.args[0] is None
+        assert calls.args[2][calls.valid].tolist() == [1, 0, 2, 1, 0]
+        with pytest.raises(jr.SignatureError, match="in_axes maps the static argument act"):
+            jr.collect(power, (0, None, 0))(jnp.negative, 2.0, jnp.array([1, 2]))

@@ -123,6 +123,45 @@ class TestTracing:
         assert copied(2.0, 3) == 8.0
         assert len(runs) == before
 
+    @pytest.mark.parametrize("transform", [lambda f: f, jax.grad, jax.jit])
+    def test_what_a_function_closes_over_is_freed(self, transform):
+        def loss(weights):
+            @jr.rec_fn(max_calls=8)
+            def f(n):
+                return jr.cond(n == 0, lambda: jnp.sum(weights), lambda: jnp.sin(f(n - 1)))
+
+            return f(2)
+
+        weights = jnp.ones(1000)
+        transform(loss)(weights)
+        freed = weakref.ref(weights)
+        del weights
+        gc.collect()
+        assert freed() is None
+
+    def test_settings_of_jax_are_those_of_the_call(self):
+        @jr.rec_fn(max_calls=8)
+        def drawn(key, n):
+            return jr.cond(n == 0, lambda: jax.random.normal(key, 3), lambda: drawn(key, n - 1))
+
+        key = jax.random.PRNGKey(0)
+        for partitionable in (True, False, True):
+            with jax.threefry_partitionable(partitionable):
+                np.testing.assert_array_equal(drawn(key, 2), jax.random.normal(key, 3))
+                np.testing.assert_array_equal(jax.jit(drawn)(key, 2), drawn(key, 2))
+
+        @jr.rec_fn
+        def squared(x, n):
+            return jr.cond(n == 0, lambda: x @ x, lambda: squared(x, n - 1))
+
+        lowered = {}
+        for precision in (None, "highest"):
+            with jax.default_matmul_precision(precision):
+                f = jax.jit(squared.with_options(max_calls=8))
+                lowered[precision] = f.lower(jnp.eye(2), 1).as_text()
+        assert "HIGHEST" in lowered["highest"]
+        assert "HIGHEST" not in lowered[None]
+
     def test_a_function_is_pickled_by_its_name(self):
         assert pickle.loads(pickle.dumps(halved)) is copy.copy(halved) is halved
         method = pickle.loads(pickle.dumps(Scaled(3).power))

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.test_util import check_grads
+from processes import check_in_a_process
 from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
 from zoo_trees import tree_rnn, weights
 
@@ -404,3 +405,39 @@ def test_shard_map_over_two_devices(tmp_path):
     assert done.stdout.startswith("equal\n"), done.stderr
     assert re.search(r"compiled for arrays on 2 .* Call it inside jax.shard_map", done.stdout)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_explicit_axes_of_a_mesh():
+    script = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec
+        import jaxrec as jr
+
+        @jr.rec_fn
+        def f(w, x, n):
+            return jr.cond(n < 1, lambda: x * w, lambda: jnp.sin(f(w, x * 1.5, n - 1)))
+
+        def both(w, x):
+            return f(w, x, 3), *jax.grad(lambda w, x: f(w, x, 3).sum(), (0, 1))(w, x)
+
+        types = (jax.sharding.AxisType.Explicit,)
+        mesh = jax.make_mesh((2,), ("d",), axis_types=types)
+        x, w = jnp.arange(4.0), jnp.ones(4)
+        expected = both(w, x)
+        divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
+        copied = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
+        for given in ((w, divided), (copied, divided), (copied, x)):
+            got = both(*given)
+            for a, b in zip(got, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+        with jax.set_mesh(mesh):
+            for a, b in zip(both(w, divided), expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+        print("done")
+    """
+    check_in_a_process(script)

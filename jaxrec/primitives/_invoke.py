@@ -163,7 +163,7 @@ class Invocation:
         self._args = tuple(args)
         self._leaves, self._tree = jax.tree.flatten(self._args)
         unmapped: list[int | None] = [None] * len(self._leaves)
-        axes = unmapped if in_axes is None else _flat_axes(in_axes, self._args, definition.name)
+        axes = unmapped if in_axes is None else _flat_axes(in_axes, self._args)
         self._axes = axes
         self._traced = self._find(cache)
 
@@ -179,8 +179,7 @@ class Invocation:
         except TypeError:
             return self._trace(cache)  # says which argument is no array
         definition, axes = self._definition, tuple(self._axes)
-        x64 = _compat.setting("jax_enable_x64")
-        key = definition, definition.memo, self._tree, types, axes, x64
+        key = definition, definition.memo, self._tree, types, axes, _compat.settings()
         if key in cache:
             return cache[key]
         traced = self._trace(cache)
@@ -201,8 +200,11 @@ class Invocation:
         )
         with _compat.without_mesh():
             source = TracedProgram(self._definition, examples, signature)
-        self._check_axes(source.axes)
-        graph, captured = build_graph(source)
+        try:
+            self._check_axes(source.axes)
+            graph, captured = build_graph(source)
+        finally:
+            source.let_go()
         result = source.entry.result
         assert result is not None
         args = source.entry.args.strong()
@@ -234,7 +236,7 @@ class Invocation:
         return Signature(self._tree, avals)
 
     def _key(self, signature: Signature) -> Any:
-        return self._definition, self._definition.memo, signature, jnp.result_type(float)
+        return self._definition, self._definition.memo, signature, _compat.settings()
 
     def call(self) -> Any:
         """Runs the function once."""
@@ -394,14 +396,8 @@ def _axis_in_front(x: Any, axis: int | None) -> Any:
     return x if axis is None else jnp.moveaxis(x, axis, 0)
 
 
-def _flat_axes(in_axes: Any, args: tuple[Any, ...], name: str) -> list[int | None]:
-    """The mapped axis of every argument leaf, from axes given as for `jax.vmap`."""
-    if isinstance(in_axes, int):
-        in_axes = (in_axes,) * len(args)
-    if len(in_axes) != len(args):
-        raise SignatureError(
-            f"in_axes has {len(in_axes)} entries for the {len(args)} arguments of {name}"
-        )
+def _flat_axes(in_axes: Sequence[Any], args: tuple[Any, ...]) -> list[int | None]:
+    """The mapped axis of every argument leaf, from axes of each argument as for `jax.vmap`."""
     found: list[int | None] = []
     for axes, arg in zip(in_axes, args, strict=True):
         found += _leaves_of(axes, arg)

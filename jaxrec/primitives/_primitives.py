@@ -95,7 +95,9 @@ def run_compiled(
     """
     run = compiled(kind, fun, params, wrt)
     try:
-        made = run(*operands)
+        with _compat.without_mesh():
+            made = run(*map(_compat.with_auto_axes, operands))
+        made = list(map(_compat.in_this_mesh, made))
         return jax.block_until_ready(made) if params.program.is_stepped else made
     except FloatingPointError as error:
         raise FloatingPointError(

@@ -73,7 +73,10 @@ def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
         call = LinearCall(known, params, wrt, given)
         return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
-    return run_compiled("rec_backward", _run_backward, params, known, wrt)
+    made = run_compiled("rec_backward", _run_backward, params, known, wrt)
+    if wrt.stack or any(pattern is not None for pattern in wrt.lanes):
+        return made
+    return [_compat.with_axes_of(x, operands[k]) for x, k in zip(made, wrt.positions, strict=True)]
 
 
 @rec_backward_p.def_abstract_eval

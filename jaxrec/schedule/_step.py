@@ -66,14 +66,14 @@ class Stepping:
         columns = 3 + self.program.max_outputs + self.program.max_inputs
         wave = jax.ShapeDtypeStruct((columns,), np.int32)
         imported = [tapes[c] for c in self.program.imports]
-        return _call("jaxrec_step", wave, self.handle, done, *imported)
+        return _call(self.program, "jaxrec_step", wave, self.handle, done, *imported)
 
     def operands(self, spec: CellSpec, width: int, wave: Any) -> WaveRows:
         """What a wave of a cell reads."""
         ints = jax.ShapeDtypeStruct((width,), np.int32)
         exports = [jax.ShapeDtypeStruct((width,), v.aval.dtype) for v in spec.cell.exports]
         types = [*(ints for _ in spec.inputs), *exports, ints]
-        made = _call("jaxrec_step_operands", types, self.handle, wave)
+        made = _call(self.program, "jaxrec_step_operands", types, self.handle, wave)
         count = len(spec.inputs)
         return WaveRows(tuple(made[:count]), tuple(made[count:-1]), made[-1])
 
@@ -82,6 +82,7 @@ class Stepping:
         like = table_types(self.program, self.layout)
         capacity = np.asarray([*self.layout.value_rows, *self.layout.read_rows], np.int64)
         made = _call(
+            self.program,
             "jaxrec_step_end",
             flat_tables(like),
             self.handle,
@@ -95,6 +96,7 @@ class Stepping:
 def begin_stepping(program: Program, layout: Layout, inputs: PlanInputs) -> Stepping:
     """Stages the start of a stepped invocation into the program that is being traced."""
     handle = _call(
+        program,
         "jaxrec_step_begin",
         jax.ShapeDtypeStruct((2,), np.int32),
         program.words.view(np.int32),
@@ -134,9 +136,10 @@ def start_stepper(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Target:
-    """A handler, the types of its results and its attributes."""
+    """A handler, the function that it schedules, the types of its results and its attributes."""
 
     name: str
+    function: str
     types: tuple[Any, ...]
     attributes: dict[str, Any]
 
@@ -152,16 +155,17 @@ _compat.define_impl(_step_call_p)  # for programs that JAX runs an operation at 
 def _lower(ctx: Any, *operands: Any, target: _Target) -> Any:
     if "cpu" not in _compat.platforms_of(ctx):
         raise UnsupportedError(
-            "recursion whose control depends on computed values runs as one program on CPU only, "
-            f"and this one is compiled for {', '.join(_compat.platforms_of(ctx))}. Put its "
-            'arguments on a CPU device, or run it in jaxrec.executor("host").'
+            f"{target.function}: recursion whose control depends on computed values runs as one "
+            "program on CPU only, and this one is compiled for "
+            f"{', '.join(_compat.platforms_of(ctx))}. Put its arguments on a CPU device, or run it "
+            'in jaxrec.executor("host").'
         )
     if _compat.devices_of(ctx) > 1:
         raise UnsupportedError(
-            "recursion whose control depends on computed values cannot be divided among devices, "
-            f"and this one is compiled for arrays on {_compat.devices_of(ctx)} of them. Call it "
-            "inside jax.shard_map, where each device runs its own, or put its arguments on one "
-            "device."
+            f"{target.function}: recursion whose control depends on computed values cannot be "
+            "divided among devices, and this one is compiled for arrays on "
+            f"{_compat.devices_of(ctx)} of them. Call it inside jax.shard_map, where each device "
+            "runs its own, or put its arguments on one device."
         )
     rule = jax.ffi.ffi_lowering(target.name, has_side_effect=True)
     return rule(ctx, *operands, **target.attributes)
@@ -170,9 +174,9 @@ def _lower(ctx: Any, *operands: Any, target: _Target) -> Any:
 _compat.register_lowering_rule(_step_call_p, _lower)
 
 
-def _call(name: str, types: Any, *operands: Any, **attributes: Any) -> Any:
+def _call(program: Program, name: str, types: Any, *operands: Any, **attributes: Any) -> Any:
     register_handlers()
     flat, tree = jax.tree.flatten(types)
     avals = tuple(ShapedArray(t.shape, t.dtype) for t in flat)
-    made = _step_call_p.bind(*operands, target=_Target(name, avals, attributes))
+    made = _step_call_p.bind(*operands, target=_Target(name, program.name, avals, attributes))
     return jax.tree.unflatten(tree, made)

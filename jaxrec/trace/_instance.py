@@ -79,5 +79,17 @@ class Instance:
             yield link
             link = link.caller
 
+    def let_go(self) -> None:
+        """Forgets what leads to the user's values, once the graph is built.
+
+        JAX keeps equations that it has traced in its caches, and with them what they call.
+        """
+        self.caller = self.jaxpr = None
+        self.definition = Definition(self.name, _gone, None, None, self.definition.arg_names)
+
     def __repr__(self) -> str:
         return self.name
+
+
+def _gone(*_: Any) -> Any:
+    raise AssertionError("a function is not traced again by an instance that was let go")

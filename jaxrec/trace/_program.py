@@ -70,7 +70,19 @@ class TracedProgram:
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
-        names = leaf_names(definition.arg_names, args)
+        self._made: list[Instance] = []
+        try:
+            self._trace(definition, leaf_names(definition.arg_names, args), signature)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        """Forgets what the functions close over, once the graph is built."""
+        for instance in self._made:
+            instance.let_go()
+
+    def _trace(self, definition: Definition, names: tuple[str, ...], signature: Signature) -> None:
         try:
             while not self._try_tracing(definition, signature, names):
                 pass
@@ -124,6 +136,7 @@ class TracedProgram:
         caller: Instance | None,
     ) -> Instance:
         instance = Instance(len(self.instances), definition, args, names, caller)
+        self._made.append(instance)
         if _specialised(instance) > _MAX_SPECIALISED:
             raise RecursionLimitError(_ever_new(instance))
         self.instances.append(instance)

@@ -201,7 +201,36 @@ class RecFn:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""
         self._check_outside("jaxrec.collect")
         definition, dynamic = self._bind(tuple(args), {})
-        return self._invocation(definition, dynamic, in_axes=in_axes).collect()
+        names = definition.arg_names
+        axes = None if in_axes is None else self._axes(args, in_axes, names)
+        result, calls = self._invocation(definition, dynamic, in_axes=axes).collect()
+        given = dict(zip(names, calls.args, strict=True))
+        return result, calls._replace(args=self._as_given(args, given))
+
+    def _axes(self, args: Sequence[Any], in_axes: Any, names: Sequence[str]) -> tuple[Any, ...]:
+        """Of each argument that is not static its axes, from those of the arguments as given."""
+        if isinstance(in_axes, int):
+            given = list(self._signature.bind(*self._bound, *args).arguments)[len(self._bound) :]
+            return tuple(in_axes if name in given else None for name in names)
+        if len(in_axes) != len(args):
+            raise SignatureError(
+                f"in_axes has {len(in_axes)} entries for the {len(args)} arguments of {self._name}"
+            )
+        unmapped = (None,) * len(self._bound)
+        axes = self._signature.bind(*unmapped, *in_axes).arguments
+        for name, axis in axes.items():
+            if name not in names and axis is not None:
+                raise SignatureError(
+                    f"in_axes maps the static argument {name} of {self._name}, which has no axes"
+                )
+        return tuple(axes.get(name) for name in names)
+
+    def _as_given(self, args: Sequence[Any], values: dict[str, Any]) -> tuple[Any, ...]:
+        """Values of arguments in the places of those given; None for static ones."""
+        bound = self._signature.bind(*self._bound, *args).arguments
+        found = {name: values.get(name) for name in bound}
+        arguments = inspect.BoundArguments(self._signature, found)  # type: ignore[arg-type]
+        return arguments.args[len(self._bound) :]
 
     def _check_outside(self, what: str) -> None:
         running = _context.current()
