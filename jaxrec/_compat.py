@@ -224,9 +224,10 @@ def context() -> Any:
     return _trace_context()
 
 
-def settings() -> tuple[Any, ...]:
-    """The same less the named axes around: what a program that uses none of them depends on."""
-    return tuple(x for x in _trace_context() if not isinstance(x, _core.AxisEnv))
+def settings(without: type) -> tuple[Any, ...]:
+    """The same less the named axes around and user contexts whose values are of one type."""
+    left_out = _core.AxisEnv, without
+    return tuple(x for x in _trace_context() if not isinstance(x, left_out))
 
 
 def evaluates_now() -> bool:

@@ -142,12 +142,12 @@ class TestTracing:
     def test_settings_of_jax_are_those_of_the_call(self):
         @jr.rec_fn(max_calls=8)
         def drawn(key, n):
-            return jr.cond(n == 0, lambda: jax.random.normal(key, 3), lambda: drawn(key, n - 1))
+            return jr.cond(n == 0, lambda: jax.random.normal(key, (3,)), lambda: drawn(key, n - 1))
 
         key = jax.random.PRNGKey(0)
         for partitionable in (True, False, True):
             with jax.threefry_partitionable(partitionable):
-                np.testing.assert_array_equal(drawn(key, 2), jax.random.normal(key, 3))
+                np.testing.assert_array_equal(drawn(key, 2), jax.random.normal(key, (3,)))
                 np.testing.assert_array_equal(jax.jit(drawn)(key, 2), drawn(key, 2))
 
         @jr.rec_fn
@@ -161,6 +161,16 @@ class TestTracing:
                 lowered[precision] = f.lower(jnp.eye(2), 1).as_text()
         assert "HIGHEST" in lowered["highest"]
         assert "HIGHEST" not in lowered[None]
+
+    def test_executors_share_a_trace(self):
+        power, runs = count_runs()
+        power(2.0, 3)
+        before = len(runs)
+        for name, workers in (("host", 1), ("host", 2), ("reference", None)):
+            with jr.executor(name, workers=workers):
+                assert power(2.0, 3) == 8.0
+        jax.vmap(power, (0, None), axis_name="lanes")(jnp.ones(2), 3)
+        assert len(runs) == before
 
     def test_a_function_is_pickled_by_its_name(self):
         assert pickle.loads(pickle.dumps(halved)) is copy.copy(halved) is halved

@@ -14,7 +14,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
-from jaxrec.executors._choice import current_executor
+from jaxrec.executors._choice import Choice, current_executor
 from jaxrec.executors.host._options import default_device
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
@@ -179,7 +179,7 @@ class Invocation:
         except TypeError:
             return self._trace(cache)  # says which argument is no array
         definition, axes = self._definition, tuple(self._axes)
-        key = definition, definition.memo, self._tree, types, axes, _compat.settings()
+        key = definition, definition.memo, self._tree, types, axes, _settings()
         if key in cache:
             return cache[key]
         traced = self._trace(cache)
@@ -236,7 +236,7 @@ class Invocation:
         return Signature(self._tree, avals)
 
     def _key(self, signature: Signature) -> Any:
-        return self._definition, self._definition.memo, signature, _compat.settings()
+        return self._definition, self._definition.memo, signature, _settings()
 
     def call(self) -> Any:
         """Runs the function once."""
@@ -358,6 +358,11 @@ class Invocation:
                 workers=options.workers,
             )
         return program.cache[key]
+
+
+def _settings() -> tuple[Any, ...]:
+    """The settings of JAX that a trace depends on; all executors run the same one."""
+    return _compat.settings(without=Choice)
 
 
 NUMBERS = (bool, int, float, complex, np.generic)
