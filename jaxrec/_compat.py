@@ -167,8 +167,11 @@ def _with_axes(value: Any, at: jax.sharding.NamedSharding, types: tuple[Any, ...
 
 
 def with_axes_of(value: Any, like: Any) -> Any:
-    """The inverse: an array with the type of another one of the same shape."""
-    return value if aval_of(value) == aval_of(like) else jax.device_put(value, like.sharding)
+    """The inverse of `with_auto_axes`: an array with the type of another one of the same shape."""
+    at = getattr(like, "sharding", None)
+    if not isinstance(at, jax.sharding.NamedSharding) or at.mesh.are_all_axes_auto:
+        return value
+    return jax.device_put(value, at)
 
 
 def without_mesh() -> Any:
