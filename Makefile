@@ -17,6 +17,11 @@ $(READY): pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
+# JAX keeps what tests compile, for the other processes of the tests and for the next run.
+test-python slow exhaustive: export JAX_COMPILATION_CACHE_DIR := $(abspath build/programs)
+test-python slow exhaustive: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
+test-python slow exhaustive: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
+
 test-python: $(READY)
 	$(BIN)/python -m pytest -q -n auto
 

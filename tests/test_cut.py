@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import ShapedArray
 from zoo import assert_close, normal
 
-from jaxrec.transpose._cell_vjp import CellVjp, Operands, cell_vjp
+from jaxrec.transpose._cell_vjp import CellVjp, Operands, TracedCell, cell_vjp, trace_cell
 
 ROWS, SIZE, OUT = 3, 8, 4
 
@@ -28,11 +28,11 @@ def linear(kernel: Any, bias: Any, v: Any) -> list[Any]:
 def vjp_of(cell: Any, *weights: Any) -> CellVjp:
     outer = [ShapedArray(w.shape, w.dtype) for w in weights]
 
-    def operands(width: int) -> Operands:
+    def traced(width: int) -> TracedCell:
         rows = ShapedArray((width, SIZE), np.dtype(np.float32))
-        return Operands((*outer, rows), len(outer), (0, 1), (2,), (True,))
+        return trace_cell(cell, Operands((*outer, rows), len(outer), (0, 1), (2,), (True,)))
 
-    return cell_vjp(lambda _: cell, operands, ROWS)
+    return cell_vjp(traced(ROWS), traced(2), ROWS)
 
 
 def gradients(cell: Any, tensor: Any, bias: Any, v: Any, ct: Any) -> tuple[list[Any], Any]:

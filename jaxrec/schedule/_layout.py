@@ -35,6 +35,9 @@ MOST_STEP_ROWS = 1024
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
+_LITTLE_FLOPS = 1e6
+"""Arithmetic of a wave that is too little to have a narrower one compiled that does less."""
+
 _WAVE_BYTES = 1 << 23
 """Bytes of values that a wave makes at most: tapes have room for some more waves."""
 
@@ -95,47 +98,48 @@ class Layout:
         return 8 * math.ceil(expected / steps / 8)
 
 
-def _choose_widths(
-    lanes: int, max_calls: int, *, readers: bool, cells: int, widest: int
-) -> tuple[int, ...]:
-    """Batch sizes: one call, four times about the number of roots if that pays, a quarter of it.
-
-    Few sizes, since each is compiled. In a batch of trees about as many calls as there are roots
-    are ready once the leaves are done, and the waves narrow towards the end. A wave of one call
-    multiplies a matrix and a vector, which takes half as long as two rows do. Of many cells few
-    calls of each are ready, and two sizes are enough, one call and about the number of roots:
-    compiling takes as long as there are cells times sizes.
-
-    Args:
-        lanes: number of roots.
-        max_calls: the largest number of calls.
-        readers: whether the cells are differentiated, for which they have two rows at least.
-        cells: how many cells there are.
-        widest: the largest batch size that pays.
-    """
-    ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
-    most = 4 * max(ready, _FEWEST) if cells <= _FEW_CELLS else max(ready, _FEWEST)
-    widest = min(most, widest)
-    sizes = {2 if readers else 1, widest}
-    if cells <= _FEW_CELLS:
-        sizes.add(max(widest // 4, 2))
-    return tuple(sorted(size for size in sizes if size < 2 * max(max_calls, 2)))
-
-
 def widths_of(
     program: Program, lanes: int, max_calls: int, *, readers: bool = False
 ) -> tuple[int, ...]:
-    """The batch sizes for an invocation of a program.
+    """The batch sizes for an invocation of a program: one call, the widest, a quarter of it.
 
-    A wave that computes for long enough is no faster a row if it is wider, and takes more memory.
+    Few sizes, since each is compiled. A wave of one call multiplies a matrix and a vector, which
+    takes half as long as two rows do. The size between pays where rows are expensive and cells
+    few: of many cells few calls of each are ready, and compiling takes as long as there are cells
+    times sizes.
+
+    Args:
+        program: whose calls are batched.
+        lanes: number of roots.
+        max_calls: the largest number of calls.
+        readers: whether the cells are differentiated, for which they have two rows at least.
     """
+    widest = _widest(program, lanes, max_calls)
+    sizes = {2 if readers else 1, widest}
+    if _has_few_cells(program) and widest * program.row_flops > _LITTLE_FLOPS:
+        sizes.add(max(widest // 4, 2))
+    return tuple(sorted(sizes))
+
+
+def _widest(program: Program, lanes: int, max_calls: int) -> int:
+    """The largest batch size: four times about the number of roots, if that pays.
+
+    In a batch of trees about as many calls as there are roots are ready once the leaves are done,
+    and the waves narrow towards the end. A wave that computes for long enough is no faster a row
+    if it is wider, and takes more memory; and none holds more than all calls.
+    """
+    ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
+    ready = max(ready, _FEWEST) * (4 if _has_few_cells(program) else 1)
     enough = min(
         _ENOUGH_WAVES * _wave_flops(program) / (program.row_flops + 1.0),
         _WAVE_BYTES / max(program.call_bytes, 1),
     )
-    widest = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
-    cells = len(program.cells)
-    return _choose_widths(lanes, max_calls, readers=readers, cells=cells, widest=widest)
+    enough = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
+    return min(ready, enough, 2 ** math.ceil(math.log2(max(max_calls, 2))))
+
+
+def _has_few_cells(program: Program) -> bool:
+    return len(program.cells) <= _FEW_CELLS
 
 
 def make_layout(

@@ -64,21 +64,33 @@ class Operands:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Traced:
+class TracedCell:
     """The forward and the backward jaxpr of a cell at one width, nested calls inlined.
 
     Attributes:
+        operands: what the cell takes.
         forward: operands to outputs and the leaves of the vjp function.
         backward: leaves and output cotangents to operand cotangents.
         outputs: number of outputs of the cell.
     """
 
+    operands: Operands
     forward: ClosedJaxpr
     backward: ClosedJaxpr
     outputs: int
 
 
-def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) -> _Traced:
+def trace_cell(
+    fun: Callable[..., list[Any]], operands: Operands, policy: Policy = None
+) -> TracedCell:
+    """Differentiates a cell at one width.
+
+    Args:
+        fun: the batched cell, a function of its flat operands.
+        operands: what it takes, with at least two rows: JAX treats axes of size 1 apart, and the
+            cut must be the same at every width.
+        policy: which intermediate results to keep, as for `jax.checkpoint`.
+    """
     trees: list[Any] = []
     counts: list[int] = []
 
@@ -108,7 +120,7 @@ def _trace(fun: Callable[..., list[Any]], operands: Operands, policy: Policy) ->
 
     leaves = [_shape(a) for a in types[outputs:]]
     traced = jax.make_jaxpr(backward)(leaves, [_shape(a) for a in cotangents])
-    return _Traced(traced_forward, _inline(traced), outputs)
+    return TracedCell(operands, traced_forward, _inline(traced), outputs)
 
 
 def _default_policy(operands: Operands) -> Callable[..., bool]:
@@ -186,7 +198,7 @@ class CellVjp:
     cuts: tuple[ShapedArray, ...]
     cut_carries: tuple[bool, ...]
     has_loop: bool
-    _traced: _Traced
+    _traced: TracedCell
     _sources: tuple[Source, ...]
     _saved_axes: tuple[int, ...]
     _packing: Packing
@@ -281,26 +293,16 @@ class CellVjp:
         return {k: _value(env, v) for k, v in zip(wanted, outvars, strict=True)}
 
 
-def cell_vjp(
-    fun_at: Callable[[int], Callable[..., list[Any]]],
-    operands_at: Callable[[int], Operands],
-    width: int,
-    policy: Policy = None,
-) -> CellVjp:
-    """Differentiates a cell at one width and cuts its backward pass.
+def cell_vjp(traced: TracedCell, other: TracedCell, width: int) -> CellVjp:
+    """Cuts the backward pass of a cell.
 
     Args:
-        fun_at: the batched cell at a width, a function of its flat operands.
-        operands_at: its operands at a width.
-        width: number of rows, at least 2: JAX treats axes of size 1 apart, and the cut must be the
-            same at every width.
-        policy: which intermediate results to keep, as for `jax.checkpoint`.
+        traced: the cell at one width.
+        other: the same at another width: axes that differ are those of rows.
+        width: number of rows of `traced`.
     """
-    operands = operands_at(width)
-    traced = _trace(fun_at(width), operands, policy)
-    wider = _trace(fun_at(width + 1), operands_at(width + 1), policy)
-    sources, saved_axes = _leaf_sources(traced, wider)
-    cut = _Cut(traced, wider, operands, sources)
+    sources, saved_axes = _leaf_sources(traced, other)
+    cut = _Cut(traced, other, sources)
     saved_vars = [
         v for v, (kind, _) in zip(_leaf_vars(traced.forward, traced), sources, strict=True)
         if kind == "saved"
@@ -308,11 +310,11 @@ def cell_vjp(
     packing = Packing(tuple(_row_aval(v, a) for v, a in zip(saved_vars, saved_axes, strict=True)))
     return CellVjp(
         width=width,
-        operands=operands,
+        operands=traced.operands,
         saved=packing.types,
         cuts=tuple(_row_aval(v, a) for v, a in zip(cut.vars, cut.axes, strict=True)),
         cut_carries=tuple(v in cut.carrying for v in cut.vars),
-        has_loop=bool(operands.wrt_inputs),
+        has_loop=bool(traced.operands.wrt_inputs),
         _traced=traced,
         _sources=tuple(sources),
         _saved_axes=tuple(saved_axes),
@@ -324,15 +326,15 @@ def cell_vjp(
     )
 
 
-def _leaf_vars(forward: ClosedJaxpr, traced: _Traced) -> list[Any]:
+def _leaf_vars(forward: ClosedJaxpr, traced: TracedCell) -> list[Any]:
     return list(forward.jaxpr.outvars[traced.outputs :])
 
 
-def _leaf_sources(traced: _Traced, wider: _Traced) -> tuple[list[Source], list[int]]:
+def _leaf_sources(traced: TracedCell, other: TracedCell) -> tuple[list[Source], list[int]]:
     operands = {v: k for k, v in enumerate(traced.forward.jaxpr.invars)}
     sources: list[Source] = []
     axes: list[int] = []
-    pairs = zip(_leaf_vars(traced.forward, traced), _leaf_vars(wider.forward, wider), strict=True)
+    pairs = zip(_leaf_vars(traced.forward, traced), _leaf_vars(other.forward, other), strict=True)
     for k, (var, wide) in enumerate(pairs):
         axis = row_axis(var.aval, wide.aval)
         if isinstance(var, Var) and var in operands:
@@ -353,9 +355,8 @@ def _row_aval(var: Any, axis: int) -> ShapedArray:
 class _Cut:
     """Divides the backward equations between `loop` and `after`."""
 
-    def __init__(
-        self, traced: _Traced, wider: _Traced, operands: Operands, sources: Sequence[Source]
-    ) -> None:
+    def __init__(self, traced: TracedCell, other: TracedCell, sources: Sequence[Source]) -> None:
+        operands = traced.operands
         jaxpr = traced.backward.jaxpr
         split = len(operands.wrt_outers)
         outer_outs, input_outs = jaxpr.outvars[:split], jaxpr.outvars[split:]
@@ -363,11 +364,11 @@ class _Cut:
             v
             for v, (kind, k) in zip(jaxpr.invars, sources, strict=False)
             if kind == "fixed" or (kind == "operand" and k < operands.outers
-                                   and not _has_rows(traced, wider, k))
+                                   and not _has_rows(traced, other, k))
         }  # fmt: skip
         self.loop = needed(jaxpr.eqns, input_outs)
         in_loop = set(map(id, self.loop))
-        axes = row_axes(jaxpr.eqns, wider.backward.jaxpr.eqns)
+        axes = row_axes(jaxpr.eqns, other.backward.jaxpr.eqns)
         leaves = {*jaxpr.constvars, *jaxpr.invars[: len(sources)]}
         cotangents = set(jaxpr.invars[len(sources) :])
         repeated = repeatable(jaxpr.eqns, {*fixed, *jaxpr.constvars}, leaves)
@@ -389,8 +390,8 @@ class _Cut:
         self.carrying = reachable(jaxpr.eqns, set(jaxpr.invars[len(sources) :]))
 
 
-def _has_rows(traced: _Traced, wider: _Traced, operand: int) -> bool:
-    a, b = traced.forward.jaxpr.invars[operand], wider.forward.jaxpr.invars[operand]
+def _has_rows(traced: TracedCell, other: TracedCell, operand: int) -> bool:
+    a, b = traced.forward.jaxpr.invars[operand], other.forward.jaxpr.invars[operand]
     return row_axis(a.aval, b.aval) is not None
 
 

@@ -16,7 +16,7 @@ from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, cell_vjp
+from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, TracedCell, cell_vjp, trace_cell
 
 
 def has_cotangent(aval: Any) -> bool:
@@ -39,18 +39,24 @@ class Backward:
         self.program, self.layout, self.patterns = program, layout, tuple(patterns)
         self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
         self._cells: dict[Any, CellVjp] = {}
+        self._traced: dict[Any, TracedCell] = {}
 
     def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
         """A cell at a width; `own_rows` gives every outer value a row axis."""
         key = (spec.cell.index, width, own_rows)
         if key not in self._cells:
-            self._cells[key] = cell_vjp(
-                lambda n: self._flat_function(spec, n, own_rows),
-                lambda n: self._operands(spec, n, own_rows),
-                width,
-                self._policy,
-            )
+            other = next((n for n in self.layout.widths if n != width), width + 1)
+            traced = (self._trace(spec, n, own_rows) for n in (width, other))
+            self._cells[key] = cell_vjp(*traced, width)
         return self._cells[key]
+
+    def _trace(self, spec: CellSpec, width: int, own_rows: bool) -> TracedCell:
+        key = (spec.cell.index, width, own_rows)
+        if key not in self._traced:
+            fun = self._flat_function(spec, width, own_rows)
+            operands = self._operands(spec, width, own_rows)
+            self._traced[key] = trace_cell(fun, operands, self._policy)
+        return self._traced[key]
 
     def by_row(self, spec: CellSpec, own_rows: bool) -> list[bool]:
         """For each outer value of a cell, whether it has a row axis."""
