@@ -139,19 +139,29 @@ def _unsharded(aval: Any) -> Any:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def with_auto_axes(value: Any) -> Any:
-    """An array whose type says nothing of how it is divided among devices.
+def as_if_no_mesh(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
+    """Runs a function of arrays outside of the mesh around, with arrays that are of no other.
 
-    The type of one on a mesh with explicit axes does, and tapes are none of that mesh.
+    The types of arrays on a mesh with explicit axes say how they are divided among devices, and
+    tapes are none of that mesh. Results have the types that they have in the mesh around.
     """
+    devices = _config.device_context.swap_local(None)
+    try:
+        with without_mesh():
+            made = run(*map(_with_auto_axes, operands))
+    finally:
+        _config.device_context.set_local(devices)
+    return list(map(_in_this_mesh, made))
+
+
+def _with_auto_axes(value: Any) -> Any:
     at = getattr(value, "sharding", None)
     if not isinstance(at, jax.sharding.NamedSharding) or at.mesh.are_all_axes_auto:
         return value
     return _with_axes(value, at, (jax.sharding.AxisType.Auto,) * len(at.mesh.axis_names))
 
 
-def in_this_mesh(value: Any) -> Any:
-    """An array with the type that it has in the mesh around, if there is one."""
+def _in_this_mesh(value: Any) -> Any:
     mesh, at = jax.sharding.get_abstract_mesh(), getattr(value, "sharding", None)
     if mesh.empty or not isinstance(at, jax.sharding.NamedSharding):
         return value
@@ -167,7 +177,7 @@ def _with_axes(value: Any, at: jax.sharding.NamedSharding, types: tuple[Any, ...
 
 
 def with_axes_of(value: Any, like: Any) -> Any:
-    """The inverse of `with_auto_axes`: an array with the type of another one of the same shape."""
+    """An array with the type that another one of its shape has on a mesh with explicit axes."""
     at = getattr(like, "sharding", None)
     if not isinstance(at, jax.sharding.NamedSharding) or at.mesh.are_all_axes_auto:
         return value

@@ -431,13 +431,17 @@ def test_explicit_axes_of_a_mesh():
         expected = both(w, x)
         divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
         copied = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
-        for given in ((w, divided), (copied, divided), (copied, x)):
-            got = both(*given)
-            for a, b in zip(got, expected, strict=True):
+
+        def check(*given):
+            for a, b in zip(both(*given), expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-6)
-        with jax.set_mesh(mesh):
-            for a, b in zip(both(w, divided), expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-6)
+
+        for executor in ("graph", "host"):
+            with jr.executor(executor):
+                for given in ((w, divided), (copied, divided), (copied, x)):
+                    check(*given)
+                with jax.set_mesh(mesh):
+                    check(w, divided)
         print("done")
     """
     check_in_a_process(script)

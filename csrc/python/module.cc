@@ -296,6 +296,8 @@ nb::dict dtypes() {
 NB_MODULE(_core, m) {
   using namespace jaxrec;
   m.doc() = "The C++ scheduler of jaxrec.";
+  // What JAX's caches hold at the end of the process is never freed.
+  nb::set_leak_warnings(false);
   m.attr("MAGIC") = kMagic;
   m.attr("VERSION") = kVersion;
   m.def("opcodes", &opcodes, "Instruction numbers by name.");

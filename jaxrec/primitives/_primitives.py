@@ -95,9 +95,7 @@ def run_compiled(
     """
     run = compiled(kind, fun, params, wrt)
     try:
-        with _compat.without_mesh():
-            made = run(*map(_compat.with_auto_axes, operands))
-        made = list(map(_compat.in_this_mesh, made))
+        made = _compat.as_if_no_mesh(run, operands)
         return jax.block_until_ready(made) if params.program.is_stepped else made
     except FloatingPointError as error:
         raise FloatingPointError(

@@ -71,9 +71,14 @@ def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     given = sum(differentiable(params))
     known = with_residuals(operands, params, wrt, given)
     if params.executor == "host":
-        call = LinearCall(known, params, wrt, given)
-        return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
-    made = run_compiled("rec_backward", _run_backward, params, known, wrt)
+
+        def on_host(*known: Any) -> list[Any]:
+            call = LinearCall(known, params, wrt, given)
+            return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
+
+        made = _compat.as_if_no_mesh(on_host, known)
+    else:
+        made = run_compiled("rec_backward", _run_backward, params, known, wrt)
     if wrt.stack or any(pattern is not None for pattern in wrt.lanes):
         return made
     return [_compat.with_axes_of(x, operands[k]) for x, k in zip(made, wrt.positions, strict=True)]

@@ -38,7 +38,7 @@ def _run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 @rec_forward_p.def_impl
 def _forward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
-        return run_host_forward(params, wrt, operands)
+        return _compat.as_if_no_mesh(lambda *own: run_host_forward(params, wrt, own), operands)
     return run_compiled("rec_forward", _run_forward, params, operands, wrt)
 
 

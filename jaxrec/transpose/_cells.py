@@ -46,8 +46,8 @@ class Backward:
         key = (spec.cell.index, width, own_rows)
         if key not in self._cells:
             other = next((n for n in self.layout.widths if n != width), width + 1)
-            traced = (self._trace(spec, n, own_rows) for n in (width, other))
-            self._cells[key] = cell_vjp(*traced, width)
+            traced = self._trace(spec, width, own_rows)
+            self._cells[key] = cell_vjp(traced, self._trace(spec, other, own_rows), width)
         return self._cells[key]
 
     def _trace(self, spec: CellSpec, width: int, own_rows: bool) -> TracedCell:

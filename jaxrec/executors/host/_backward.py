@@ -62,7 +62,7 @@ class BackwardRun:
         self._roots = [k - params.first_data for k, _ in pairs if k >= params.num_outers]
         self._kernels = BackwardKernels(call, backward, self._lanes)
         self._carrying = self._kernels.carrying
-        self._given = cotangents
+        self._given = list(map(call.options.at_home, cotangents))
         self._launches: dict[tuple[int, int, int], Launch] = {}
         self._state = [self._begin(domain) for domain in range(call.plan.domains)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +87,6 @@ def run_host_backward(
         FloatingPointError: a cotangent is what `jax_debug_nans` or `jax_debug_infs` looks for.
     """
     if wrt.stack:
-        import dataclasses
-
         below = dataclasses.replace(wrt, stack=wrt.stack - 1)
         rows = [
             run_host_backward(params, below, operands, residuals, [x[k] for x in cotangents])
