@@ -46,6 +46,33 @@ class TestCosts:
         assert widths_of(once, 64, 1 << 14)[-1] == 256
         assert widths_of(often, 64, 1 << 14) == (1, 2, 4)
 
+    @pytest.mark.parametrize(
+        ("lanes", "widths"), [(1, (1, 64, 256)), (3, (1, 4, 256)), (30, (1, 32, 256))]
+    )
+    def test_roots_that_nest_in_step_have_a_width(self, lanes, widths):
+        assert widths_of(self.turns(1), lanes, 1 << 14) == widths
+
+    def test_a_width_that_saves_nothing_is_not_compiled(self):
+        @jr.rec_fn
+        def count(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: jnp.sin(count(x, n - 1)))
+
+        _, program = program_of(count, jnp.ones(2), 3)
+        assert widths_of(program, 1, 100) == (1, 16)
+        assert widths_of(program, 1, 100, readers=True) == (2, 16)
+
+    def test_many_cells_have_two_widths(self):
+        @jr.rec_fn
+        def turned(x, n):
+            def more(k):
+                return lambda: jnp.sin(k * turned(x, n - 1))
+
+            return jr.cond(n == 0, lambda: x, lambda: jr.switch(n % 9, list(map(more, range(9)))))
+
+        _, program = program_of(turned, jnp.ones(40), 3)
+        assert widths_of(program, 1, 1 << 14) == (1, 32)
+        assert widths_of(program, 64, 1 << 14) == (1, 64)
+
 
 class TestPlanes:
     def test_tree_network(self):

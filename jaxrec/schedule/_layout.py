@@ -29,14 +29,20 @@ _CALLS_PER_ROW = 64
 _FEW_CELLS = 8
 """Up to how many cells are compiled at three batch sizes; more at two."""
 
+_MANY_CELLS_WIDE = 32
+"""How wide waves of many cells become in a recursion of many calls, whatever the roots."""
+
 MOST_STEP_ROWS = 1024
 """The most rows of a step of the contraction that makes the cotangents of outer values."""
 
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
-_LITTLE_FLOPS = 1e6
-"""Arithmetic of a wave that is too little to have a narrower one compiled that does less."""
+_LITTLE_FLOPS = 1e4
+"""Arithmetic that is too little to have a narrower wave compiled that does without it."""
+
+_ROW_FLOPS = 50.0
+"""Arithmetic that takes as long as gathering what a row reads."""
 
 _WAVE_BYTES = 1 << 23
 """Bytes of values that a wave makes at most: tapes have room for some more waves."""
@@ -101,12 +107,12 @@ class Layout:
 def widths_of(
     program: Program, lanes: int, max_calls: int, *, readers: bool = False
 ) -> tuple[int, ...]:
-    """The batch sizes for an invocation of a program: one call, the widest, a quarter of it.
+    """The batch sizes for an invocation of a program: one call, the widest, and one between.
 
     Few sizes, since each is compiled. A wave of one call multiplies a matrix and a vector, which
-    takes half as long as two rows do. The size between pays where rows are expensive and cells
-    few: of many cells few calls of each are ready, and compiling takes as long as there are cells
-    times sizes.
+    takes half as long as two rows do. Of many cells few calls of each are ready, and compiling
+    takes as long as there are cells times sizes, so there is none between; nor where it would
+    compute little less than the widest.
 
     Args:
         program: whose calls are batched.
@@ -116,8 +122,10 @@ def widths_of(
     """
     widest = _widest(program, lanes, max_calls)
     sizes = {2 if readers else 1, widest}
-    if _has_few_cells(program) and widest * program.row_flops > _LITTLE_FLOPS:
-        sizes.add(max(widest // 4, 2))
+    between = _between(lanes, widest)
+    saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
+    if _has_few_cells(program) and saved > _LITTLE_FLOPS:
+        sizes.add(between)
     return tuple(sorted(sizes))
 
 
@@ -128,14 +136,26 @@ def _widest(program: Program, lanes: int, max_calls: int) -> int:
     and the waves narrow towards the end. A wave that computes for long enough is no faster a row
     if it is wider, and takes more memory; and none holds more than all calls.
     """
-    ready = 2 ** round(math.log2(max(lanes, max_calls / _CALLS_PER_ROW, 1)))
-    ready = max(ready, _FEWEST) * (4 if _has_few_cells(program) else 1)
+    few = _has_few_cells(program)
+    wide = min(max_calls / _CALLS_PER_ROW, _WIDEST if few else _MANY_CELLS_WIDE)
+    ready = max(2 ** round(math.log2(max(lanes, wide, 1))), _FEWEST) * (4 if few else 1)
     enough = min(
         _ENOUGH_WAVES * _wave_flops(program) / (program.row_flops + 1.0),
         _WAVE_BYTES / max(program.call_bytes, 1),
     )
     enough = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
-    return min(ready, enough, 2 ** math.ceil(math.log2(max(max_calls, 2))))
+    return min(ready, enough, _power_of_two(max(max_calls, 2)))
+
+
+def _between(lanes: int, widest: int) -> int:
+    """A quarter of the widest; or the number of roots, which nest in step, if that is less."""
+    quarter = max(widest // 4, 2)
+    return quarter if lanes == 1 else min(quarter, max(_power_of_two(lanes), _FEWEST))
+
+
+def _power_of_two(size: int) -> int:
+    """The least power of two that is not below a size."""
+    return 1 << (size - 1).bit_length()
 
 
 def _has_few_cells(program: Program) -> bool:
