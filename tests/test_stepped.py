@@ -274,6 +274,12 @@ class TestReports:
         profile.save_trace(tmp_path / "trace.json")
         assert (tmp_path / "trace.json").stat().st_size > 0
 
+    def test_a_value_leaves_no_schedule(self):
+        value = jax.jit(shrink).lower(W, X).as_text()
+        assert "jaxrec_step_results" in value and "jaxrec_step_end" not in value
+        slope = jax.jit(jax.grad(lambda w: jnp.sum(shrink(w, X)))).lower(W).as_text()
+        assert "jaxrec_step_end" in slope and "jaxrec_step_results" not in slope
+
     def test_second_call_compiles_nothing(self):
         free(W, X)
         before = free.cache_info()

@@ -65,6 +65,20 @@ Status Stepper::find_cycle() const {
   return found;
 }
 
+Status Stepper::write_results(const std::vector<Array>& rows) {
+  if (state_ != State::kDone) return program_error("it is finished before its last step");
+  const size_t count = program_.entry_function().results.size();
+  if (rows.size() != count) return program_error("there is an array of rows for each result");
+  for (size_t k = 0; k < count; ++k) {
+    if (rows[k].dtype != DType::kI32 || rows[k].size() != static_cast<int64_t>(roots_.size()))
+      return program_error("rows of results are int32, one a root");
+    int32_t* row = rows[k].as<int32_t>();
+    for (int32_t root : roots_)
+      *row++ = values_.row(values_.find(frames_[root].first_value + static_cast<int32_t>(k)));
+  }
+  return {};
+}
+
 Status Stepper::finish(Schedule& out) {
   if (state_ != State::kDone) return program_error("it is finished before its last step");
   state_ = State::kOver;

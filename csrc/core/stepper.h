@@ -75,6 +75,9 @@ class Stepper {
   /// The calls that led to a row of a wave, as text; an empty one for a row that is not there.
   std::string call_path(int64_t wave, int64_t row) const;
 
+  /// After the step that found no more waves: for each result the value row of each root.
+  Status write_results(const std::vector<Array>& rows);
+
   /// After the step that found no more waves: the schedule that was run. The stepper is of no use
   /// any more.
   Status finish(Schedule& out);

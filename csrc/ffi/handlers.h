@@ -28,13 +28,15 @@ extern "C" XLA_FFI_Error* jaxrec_sum_rows(XLA_FFI_CallFrame* call_frame);
 /// A stepped invocation: `jaxrec_step_begin` makes a stepper (arguments and attributes as
 /// `jaxrec_plan`, and cell_capacity; result: its handle, int32 [2]); `jaxrec_step` (handle,
 /// anything, a tape an import) gives the next wave as a row of the wave table, of kind -1 when
-/// there is none; `jaxrec_step_operands` (handle, wave) gives its read rows, exports and lanes; and
-/// `jaxrec_step_end` (handle, last wave) writes the schedule as `jaxrec_plan` does. Each place of a
-/// compiled program that begins steppers has the state that `jaxrec_step_instantiate` makes.
+/// there is none; `jaxrec_step_operands` (handle, wave) gives its read rows, exports and lanes. It
+/// ends with `jaxrec_step_results` (handle, last wave), which gives the row of each result, or with
+/// `jaxrec_step_end`, which writes the schedule as `jaxrec_plan` does. Each place of a compiled
+/// program that begins steppers has the state that `jaxrec_step_instantiate` makes.
 extern "C" XLA_FFI_Error* jaxrec_step_instantiate(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step_begin(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step_operands(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_results(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step_end(XLA_FFI_CallFrame* call_frame);
 
 /// Runs a native program: `jaxrec_native`. Arguments: the program as for `jaxrec_plan`, arguments

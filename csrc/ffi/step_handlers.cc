@@ -90,6 +90,15 @@ Status operands(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) 
 }
 
 // Arguments: the handle and the last wave, which is none.
+Status results(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
+  Session* address = nullptr;
+  if (Status status = to_session(args, address); !status.ok()) return status;
+  const std::unique_ptr<Session, End> session(address);
+  if (Status status = decode_results(rets, session->results); !status.ok()) return status;
+  return session->stepper->write_results(session->results);
+}
+
+// Arguments: the handle and the last wave, which is none.
 Status end(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
            const ffi::Dictionary& attrs) {
   PlanCall call;
@@ -114,6 +123,9 @@ ffi::Error step_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
 ffi::Error operands_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
   return guarded([&] { return operands(args, rets); });
 }
+ffi::Error results_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return guarded([&] { return results(args, rets); });
+}
 ffi::Error end_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
   return guarded([&] { return end(args, rets, attrs); });
 }
@@ -133,6 +145,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin, jaxrec::begin_impl,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step, jaxrec::step_impl,
                               xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_operands, jaxrec::operands_impl,
+                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_results, jaxrec::results_impl,
                               xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_end, jaxrec::end_impl,
                               xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());

@@ -261,6 +261,7 @@ nb::dict ffi_handlers() {
   out["jaxrec_step_begin"] = begin;
   out["jaxrec_step"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step));
   out["jaxrec_step_operands"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_operands));
+  out["jaxrec_step_results"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_results));
   out["jaxrec_step_end"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_end));
   out["jaxrec_native"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_native));
   out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));

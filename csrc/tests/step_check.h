@@ -113,9 +113,11 @@ class Replay {
     const Function& entry = program_.entry_function();
     const int32_t* starts = tables_.ints(0) + 4;
     for (size_t k = 0; k < entry.results.size(); ++k)
-      for (int32_t lane = 0; lane < layout_.lanes; ++lane)
-        wanted_[entry.results[k]].push_back(
-            {tables_.ints(tables_.results + k)[lane], starts[k] + lane});
+      for (int32_t lane = 0; lane < layout_.lanes; ++lane) {
+        const int32_t row = tables_.ints(tables_.results + k)[lane];
+        CHECK(run_.result_rows[k][lane] == row);
+        wanted_[entry.results[k]].push_back({row, starts[k] + lane});
+      }
     if (!schedule_.collect) return;
     starts += entry.results.size();
     for (size_t k = 0; k < entry.results.size(); ++k)

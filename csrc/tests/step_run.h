@@ -177,6 +177,7 @@ class StepRun {
       if (Status status = wave(); !status.ok()) return status;
     }
     calls = stepper->num_calls();
+    if (Status status = results(); !status.ok()) return status;
     return stepper->finish(schedule);
   }
 
@@ -193,6 +194,7 @@ class StepRun {
   std::unique_ptr<Stepper> stepper;
   std::vector<Values32> tapes;
   std::vector<Ran> waves;
+  std::vector<Values32> result_rows;  // of each result, by lane
   Schedule schedule;
   int64_t calls = 0;
 
@@ -235,6 +237,14 @@ class StepRun {
     compute(number, cell, ran, width);
     waves.push_back(std::move(ran));
     return {};
+  }
+
+  Status results() {
+    const auto lanes = static_cast<int64_t>(job_.roots.size());
+    result_rows.assign(stepper->program().entry_function().results.size(), Values32(lanes));
+    std::vector<Array> buffers;
+    for (Values32& rows : result_rows) buffers.push_back({rows.data(), DType::kI32, {&lanes, 1}});
+    return stepper->write_results(buffers);
   }
 
   // All rows of the width, as a compiled cell does: those past the count are overwritten later.

@@ -21,6 +21,8 @@ def run(
     roots: Sequence[Any],
     cell_at: CellAt = plain_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
+    *,
+    scheduled: bool = True,
 ) -> tuple[Bound, list[Any], list[list[Any]]]:
     """Schedules and runs an invocation inside the program that is being traced.
 
@@ -33,6 +35,8 @@ def run(
         roots: the data arguments of the roots, each `[lanes, ...]`.
         cell_at: the cells to run; they may return residuals, one row a call.
         residual_tapes: for each cell, a tape for each residual.
+        scheduled: whether more than results is asked for; without, a stepped invocation leaves no
+            schedule.
 
     Returns:
         The invocation with its schedule, the value tapes and the residual tapes.
@@ -40,7 +44,7 @@ def run(
     types = table_types(program, layout)
     bound = Bound(program, layout, patterns, types, tuple(outers), tuple(roots))
     if program.is_stepped:
-        return run_stepped(bound, inputs, cell_at, residual_tapes)
+        return run_stepped(bound, inputs, cell_at, residual_tapes, scheduled=scheduled)
     tables = plan_in_program(program, layout, inputs)
     bound = Bound(program, layout, patterns, tables, tuple(outers), tuple(roots))
     tapes, residuals = run_forward(bound, cell_at, residual_tapes)

@@ -1,8 +1,8 @@
 """The forward program of stepped recursion: each wave is chosen when the one before it has run.
 
 The loops are those of a planned program, but the next wave comes from the scheduler, which reads
-the values that control depends on from their tapes. What is left at the end is a schedule like any
-other: the backward pass, reports and replays cannot tell the difference.
+the values that control depends on from their tapes. What is left at the end, if it is asked for, is
+a schedule like any other: the backward pass, reports and replays cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def run_stepped(
     inputs: PlanInputs,
     cell_at: CellAt = plain_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
+    *,
+    scheduled: bool = True,
 ) -> tuple[Bound, list[Any], list[list[Any]]]:
     """Runs an invocation whose schedule is not known yet.
 
@@ -36,6 +38,8 @@ def run_stepped(
         inputs: what the scheduler starts from.
         cell_at: the cells to run; they may return residuals, one row a call.
         residual_tapes: for each cell, a tape for each residual.
+        scheduled: whether the schedule is asked for; else of its tables only those that say where
+            results are.
 
     Returns:
         The invocation with its schedule, the value tapes and the residual tapes.
@@ -48,7 +52,11 @@ def run_stepped(
     }
     tapes = with_roots(bound, _wave.empty_tapes(layout.value_rows, program.classes))
     wave, (tapes, residuals) = _run_waves(bodies, (stepping.first(tapes), (tapes, residuals)))
-    return dataclasses.replace(bound, tables=stepping.end(wave)), tapes, residuals
+    if scheduled:
+        tables = stepping.end(wave)
+    else:
+        tables = dataclasses.replace(bound.tables, result_reads=stepping.results(wave))
+    return dataclasses.replace(bound, tables=tables), tapes, residuals
 
 
 def _body(bound: Bound, stepping: Stepping, spec: CellSpec, width: int, cell_at: CellAt) -> Body:

@@ -102,7 +102,7 @@ class Params:
 
 
 def run_invocation(
-    params: Params, layout: Layout, operands: Sequence[Any], *cells: Any
+    params: Params, layout: Layout, operands: Sequence[Any], *cells: Any, scheduled: bool = True
 ) -> tuple[Bound, list[Any], list[list[Any]]]:
     """Schedules and runs an invocation: `jaxrec.lowering._run.run` on its operands."""
     return run(
@@ -113,6 +113,7 @@ def run_invocation(
         operands[: params.num_outers],
         operands[params.first_data :],
         *cells,
+        scheduled=scheduled,
     )
 
 

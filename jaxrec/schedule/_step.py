@@ -77,6 +77,11 @@ class Stepping:
         count = len(spec.inputs)
         return WaveRows(tuple(made[:count]), tuple(made[count:-1]), made[-1])
 
+    def results(self, wave: Any) -> tuple[Any, ...]:
+        """For each result the value row of each lane, without a schedule; `wave` is of kind -1."""
+        rows = table_types(self.program, self.layout).result_reads
+        return _call(self.program, "jaxrec_step_results", rows, self.handle, wave)
+
     def end(self, wave: Any) -> Tables:
         """The tables of the schedule that ran; `wave` is of kind -1."""
         like = table_types(self.program, self.layout)
