@@ -93,7 +93,7 @@ def test_values_and_gradients_equal_plain_recursion():
         return models.label_loss(stacked, jnp.asarray(forest.label[:used]), 2), stacked
 
     (value, got), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(weights)
-    (plain, wanted), plain_gradient = jax.value_and_grad(plain_loss, has_aux=True)(weights)
+    (plain, wanted), plain_gradient = jax.jit(jax.value_and_grad(plain_loss, has_aux=True))(weights)
     np.testing.assert_allclose(value, plain, rtol=1e-5)
     np.testing.assert_allclose(got[:used], wanted, rtol=1e-4, atol=1e-5)
     assert not np.asarray(got[used:]).any()

@@ -114,7 +114,7 @@ def test_loss_and_gradient_equal_plain_recursion():
         return plain_loss(nnx.merge(graph, weights), forest, conditions([2, 3]))
 
     value, gradient = jax.jit(jax.value_and_grad(loss))(weights)
-    plain_value, plain_gradient = jax.value_and_grad(wanted)(weights)
+    plain_value, plain_gradient = jax.jit(jax.value_and_grad(wanted))(weights)
     np.testing.assert_allclose(value, plain_value, rtol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-5),

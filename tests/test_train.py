@@ -38,6 +38,9 @@ TREEBANK = """(3 (3 good) (2 film))
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_kept(tmp_path_factory):
     """Most runs compile what an earlier one did, also those in processes of their own."""
+    if jax.config.jax_compilation_cache_dir:
+        yield
+        return
     settings = {
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
