@@ -38,7 +38,7 @@ TREEBANK = """(3 (3 good) (2 film))
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_kept(tmp_path_factory):
     """Most runs compile what an earlier one did, also those in processes of their own."""
-    if jax.config.jax_compilation_cache_dir:
+    if jax.config.values["jax_compilation_cache_dir"]:
         yield
         return
     settings = {

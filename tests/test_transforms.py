@@ -216,6 +216,25 @@ class TestDerivatives:
             got = jax.vmap(lambda x: doubled(x, 3) + x)(jnp.arange(3.0))
         assert got.tolist() == [8, 9, 10]
 
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_no_lane_gets_what_is_not_finite_in_another(self, executor):
+        @jr.rec_fn(max_calls=20)
+        def root(w, n):
+            return jr.cond(n == 0, lambda: jnp.sqrt(w), lambda: w * root(w, n - 1))
+
+        def plain(w, n):
+            return jnp.sqrt(w) if n == 0 else w * plain(w, n - 1)
+
+        points, numbers = jnp.array([0.2, 0.0, 0.4]), jnp.array([3, 0, 3])
+        lanes = zip(points, numbers.tolist(), strict=True)
+        exact = jnp.stack([jax.grad(plain)(w, n) for w, n in lanes])
+        with jr.executor(executor):
+            apart = jax.vmap(jax.grad(root))(points, numbers)
+            summed = jax.grad(lambda w: jnp.sum(jax.vmap(root)(w, numbers)))(points)
+        assert exact[1] == jnp.inf
+        assert jnp.allclose(apart, exact, rtol=1e-5)
+        assert jnp.allclose(summed, exact, rtol=1e-5)
+
     def test_out_axes_and_mapped_trees(self, args):
         w, tree, _ = args
         trees = jax.tree.map(lambda x: jnp.stack([x, x]), tree)

@@ -49,7 +49,7 @@ class Batch:
         """
         self.old, self._bare = params, bare
         self.size = _axis_size(operands, dims) if size is None else size
-        self._examples = [_example(x, d) for x, d in zip(operands, dims, strict=True)]
+        self._examples = [example(x, d) for x, d in zip(operands, dims, strict=True)]
         self._mapped = [d is not _compat.not_mapped for d in dims]
         for k in apart:
             self._mapped[k] = True
@@ -190,7 +190,8 @@ def _at_front(x: Any, dim: Any, size: int) -> Any:
     return x if dim == 0 else jnp.moveaxis(x, dim, 0)
 
 
-def _example(x: Any, dim: Any) -> Any:
+def example(x: Any, dim: Any) -> Any:
+    """The type of one example of a value."""
     shape = list(jnp.shape(x))
     if dim is not _compat.not_mapped:
         del shape[dim]

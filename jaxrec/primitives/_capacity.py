@@ -83,11 +83,22 @@ def batch_of(
     dims: Sequence[Any],
     size: int | None = None,
     apart: Iterable[int] = (),
+    *,
+    ran: bool = True,
 ) -> Batch:
-    """A batched invocation, its capacity decided if that of one example is; see `Batch`."""
+    """A batched invocation, its capacity decided if that of one example is; see `Batch`.
+
+    Where it perhaps has not run, its operands tell nothing.
+    """
     batch = Batch(params, operands, dims, size, apart)
-    if params.max_calls is not None:
+    if params.max_calls is None:
+        return batch
+    if ran or not any(map(_compat.is_batched, operands)):
         batch.params = decide_capacity(batch.params, batch.operands)
+    else:
+        batch.params = dataclasses.replace(
+            batch.params, max_calls=bucket(batch.size * params.max_calls)
+        )
     return batch
 
 

@@ -5,7 +5,8 @@
     rec_linear    operands, residuals, tangents -> tangents of the results; linear in the tangents
     rec_backward  operands, residuals, cotangents -> cotangents of the operands
     rec_example   as rec with one lane, whose axis is left out; `vmap` makes it rec at once
-    rec_schedule  operands -> the tables of their schedule, for replays
+    rec_remade    state, operands -> the residuals once more, where there were some
+    rec_schedule  state, operands -> the tables of their schedule, for replays
 
 The derivative rule of `rec` runs `rec_forward` and stages `rec_linear`, whose transpose is
 `rec_backward`: so forward mode, reverse mode and rematerialisation all work, and the cotangents of
@@ -39,6 +40,7 @@ rec_forward_p = Primitive("rec_forward")
 rec_linear_p = Primitive("rec_linear")
 rec_backward_p = Primitive("rec_backward")
 rec_example_p = Primitive("rec_example")
+rec_remade_p = Primitive("rec_remade")
 rec_schedule_p = Primitive("rec_schedule")
 for _primitive in (
     rec_p,
@@ -46,6 +48,7 @@ for _primitive in (
     rec_linear_p,
     rec_backward_p,
     rec_example_p,
+    rec_remade_p,
     rec_schedule_p,
 ):
     _primitive.multiple_results = True

@@ -13,7 +13,6 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec.executors.host._run import run_host_backward
 from jaxrec.primitives._batching import Batch
-from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
     Wrt,
@@ -24,6 +23,7 @@ from jaxrec.primitives._primitives import (
     run_compiled,
 )
 from jaxrec.primitives._rec_linear import stacked
+from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import (
     LinearCall,
@@ -36,9 +36,10 @@ from jaxrec.primitives._results import differentiable
 from jaxrec.primitives._stacking import (
     call_on_graph,
     collect_lanes,
-    fresh_residuals,
     stack_given,
+    was_made,
     with_residuals,
+    zeros_of,
 )
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.transpose._backward import Want, run_backward
@@ -69,12 +70,14 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 @rec_backward_p.def_impl
 def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     given = sum(differentiable(params))
+    if not was_made(operands, params):
+        return list(map(zeros_of, _backward_types(*operands, params=params, wrt=wrt)))
     known = with_residuals(operands, params, wrt, given)
     if params.executor == "host":
 
         def on_host(*known: Any) -> list[Any]:
             call = LinearCall(known, params, wrt, given)
-            return run_host_backward(params, wrt, call.primals, call.residuals, call.given)
+            return run_host_backward(params, wrt, call.primals, call.residuals[1:], call.given)
 
         made = _compat.as_if_no_mesh(on_host, known)
     else:
@@ -108,7 +111,7 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
         return _backward_by_lane_jvp(primals, tangents, params, wrt)
     call = LinearCall(primals, params, wrt, sum(differentiable(params)))
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
-    tables = schedule_of(params, call.primals)
+    tables = schedule_of(params, call.primals, call.state)
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         at = replayed(params, tables, operands, positions)
@@ -130,7 +133,7 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
     patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
     wide = dataclasses.replace(params, patterns=patterns)
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
-    tables = schedule_of(params, call.primals)
+    tables = schedule_of(params, call.primals, call.state)
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         repeated = [
@@ -151,17 +154,16 @@ _compat.register_jvp(rec_backward_p, _backward_jvp)
 
 def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     given = sum(differentiable(params))
-    count = params.num_operands
     if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
         return stack_given(rec_backward_p, operands, dims, given, params, wrt)
     size = axis_size(operands, dims)
     apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
-    batch = batch_of(params, operands[:count], dims[:count], size, apart)
+    batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
     lanes = tuple(
         batch.cotangent_lanes(k, p) for k, p in zip(wrt.positions, wrt.lanes, strict=True)
     )
     wide = Wrt(wrt.positions, lanes, wrt.stack)
-    residuals = fresh_residuals(batch, wrt)
+    residuals = remade(state, batch.operands, batch.params, wrt)
     cts = _lay_out_cotangents(batch, wrt, residuals, operands[-given:], dims[-given:])
     outs = rec_backward_p.bind(*batch.operands, *residuals, *cts, params=batch.params, wrt=wide)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
@@ -19,27 +21,31 @@ from jaxrec.primitives._primitives import (
     zero_tangent,
 )
 from jaxrec.primitives._rec import rec, rec_jvp
-from jaxrec.primitives._residuals import backward_of, blank_residuals, residual_types
+from jaxrec.primitives._residuals import MADE, backward_of, blank_residuals, residual_types
 from jaxrec.primitives._results import outcome, outcome_types
 from jaxrec.schedule._layout import flat_tables
 from jaxrec.transpose._backward import settle_residuals
 from jaxrec.transpose._cells import residual_cell, residual_tapes
 
 
-def _run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+def run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    """The invocation as a part of a compiled program, with its residuals."""
     check_compilable(params)
     backward = backward_of(params, wrt, [_compat.aval_of(x) for x in operands])
     cells = residual_cell(backward), residual_tapes(backward)
     at, tapes, kept = run_invocation(params, backward.layout, operands, *cells)
     flat = [x for tape in settle_residuals(at, kept) for x in tape]
-    return [*outcome(at, results(at, tapes)), *flat_tables(at.tables), *tapes, *flat]
+    made = np.int32(MADE), *flat_tables(at.tables), *tapes, *flat
+    return [*outcome(at, results(at, tapes)), *made]
 
 
 @rec_forward_p.def_impl
 def _forward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
-        return _compat.as_if_no_mesh(lambda *own: run_host_forward(params, wrt, own), operands)
-    return run_compiled("rec_forward", _run_forward, params, operands, wrt)
+        made = _compat.as_if_no_mesh(lambda *own: run_host_forward(params, wrt, own), operands)
+        count = len(outcome_types(params))
+        return [*made[:count], jnp.int32(MADE), *made[count:]]
+    return run_compiled("rec_forward", run_forward, params, operands, wrt)
 
 
 @rec_forward_p.def_abstract_eval
@@ -50,7 +56,7 @@ def _forward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
     return [_compat.with_vma(a, vma) for a in types]
 
 
-_compat.register_lowering(rec_forward_p, _run_forward)
+_compat.register_lowering(rec_forward_p, run_forward)
 
 
 def _forward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:

@@ -12,7 +12,6 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec.lowering._forward import results, run_forward
 from jaxrec.primitives._batching import Batch
-from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
@@ -25,15 +24,17 @@ from jaxrec.primitives._primitives import (
     rec_linear_p,
     run_compiled,
 )
+from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed
 from jaxrec.primitives._results import differentiable, outcome_types
 from jaxrec.primitives._stacking import (
     call_on_graph,
     collect_lanes,
-    fresh_residuals,
     stack_given,
+    was_made,
     with_residuals,
+    zeros_of,
 )
 from jaxrec.transpose._cells import has_cotangent
 from jaxrec.transpose._outer import zero_of
@@ -58,6 +59,8 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
 @rec_linear_p.def_impl
 def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if not was_made(operands, params):
+        return list(map(zeros_of, _linear_types(*operands, params=params, wrt=wrt)))
     if params.executor == "host":
         known, _, on = call_on_graph(operands, operands, params, wrt, len(wrt.positions))
         assert params.host is not None
@@ -106,7 +109,7 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
     call = LinearCall(primals, params, wrt, given)
 
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
-    tables = schedule_of(params, call.primals)
+    tables = schedule_of(params, call.primals, call.state)
 
     def run(operands: list[Any], given: list[Any]) -> list[Any]:
         at = replayed(params, tables, operands, positions)
@@ -125,14 +128,14 @@ _compat.register_jvp(rec_linear_p, _linear_jvp)
 
 def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     given = len(wrt.positions)
-    count = params.num_operands
     if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
         return stack_given(rec_linear_p, operands, dims, given, params, wrt)
     moving = list(zip(wrt.positions, operands[-given:], dims[-given:], strict=True))
     apart = [k for k, _, d in moving if d is not _compat.not_mapped]
-    batch = batch_of(params, operands[:count], dims[:count], axis_size(operands, dims), apart)
+    size = axis_size(operands, dims)
+    batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
     tangents = [_lay_out(batch, k, x, d, wrt.stack) for k, x, d in moving]
-    residuals = fresh_residuals(batch, wrt)
+    residuals = remade(state, batch.operands, batch.params, wrt)
     outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=batch.params, wrt=wrt)
     reports = collect_lanes(batch, wrt, residuals)
 

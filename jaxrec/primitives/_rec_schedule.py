@@ -1,4 +1,4 @@
-"""The primitive `rec_schedule`: operands to the tables of their schedule, for replays.
+"""The primitive `rec_schedule`: state, operands to the tables of their schedule, for replays.
 
 The residuals hold a schedule too, but what `vmap` makes of them is no schedule: it makes residuals
 afresh wherever they are read. A replay reads its schedule by operations of JAX, which `vmap` maps
@@ -7,6 +7,8 @@ one by one, so it gets one that has an axis of examples like any other value.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,32 +25,48 @@ from jaxrec.primitives._primitives import (
     run_compiled,
     zero_tangent,
 )
+from jaxrec.primitives._residuals import MADE, UNTAKEN
 from jaxrec.schedule._layout import Tables, flat_tables, table_types, unflatten_tables
 from jaxrec.schedule._plan import plan_in_program
 
 
-def schedule_of(params: Params, operands: Sequence[Any]) -> Tables:
-    """The schedule of an invocation whose capacity is decided, for the layout `params.layout()`."""
-    still = jax.lax.stop_gradient(list(operands))
-    flat = rec_schedule_p.bind(*still, params=params)
+def schedule_of(params: Params, operands: Sequence[Any], state: Any = MADE) -> Tables:
+    """The schedule of an invocation whose capacity is decided, for the layout `params.layout()`.
+
+    It has no waves if the state of the invocation is `UNTAKEN`.
+    """
+    state, *still = jax.lax.stop_gradient([jnp.int32(state), *operands])
+    surely = _compat.is_concrete(state) and int(state) != UNTAKEN
+    flat = rec_schedule_p.bind(state, *still, params=params, surely=surely)
     return unflatten_tables(table_types(params.program, params.layout()), flat)
 
 
-def _run_schedule(*operands: Any, params: Params) -> list[Any]:
+def _run_schedule(state: Any, *operands: Any, params: Params, surely: bool) -> list[Any]:
     check_compilable(params)
     layout = params.layout()
-    if params.program.is_stepped:  # it is found by running
-        return flat_tables(run_invocation(params, layout, operands)[0].tables)
-    return flat_tables(plan_in_program(params.program, layout, plan_inputs(params, operands)))
+
+    def make() -> list[Any]:
+        if params.program.is_stepped:  # it is found by running
+            return flat_tables(run_invocation(params, layout, operands)[0].tables)
+        return flat_tables(plan_in_program(params.program, layout, plan_inputs(params, operands)))
+
+    def nothing() -> list[Any]:
+        tables = table_types(params.program, layout)
+        blank = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), tables)
+        return flat_tables(dataclasses.replace(blank, waves=blank.waves - 1))
+
+    return make() if surely else jax.lax.cond(state != UNTAKEN, make, nothing)
 
 
 @rec_schedule_p.def_impl
-def _schedule_impl(*operands: Any, params: Params) -> list[Any]:
-    return run_compiled("rec_schedule", _run_schedule, params, operands)
+def _schedule_impl(*operands: Any, params: Params, surely: bool) -> list[Any]:
+    run = functools.partial(_run_schedule, surely=surely)
+    kind = "rec_schedule" if surely else "rec_schedule_if"
+    return run_compiled(kind, run, params, operands)
 
 
 @rec_schedule_p.def_abstract_eval
-def _schedule_types(*avals: Any, params: Params) -> list[ShapedArray]:
+def _schedule_types(*avals: Any, params: Params, surely: bool) -> list[ShapedArray]:
     vma = _compat.common_vma(avals)
     types = flat_tables(table_types(params.program, params.layout()))
     return [_compat.with_vma(ShapedArray(t.shape, t.dtype), vma) for t in types]
@@ -57,23 +75,25 @@ def _schedule_types(*avals: Any, params: Params) -> list[ShapedArray]:
 _compat.register_lowering(rec_schedule_p, _run_schedule)
 
 
-def _schedule_jvp(primals: Any, tangents: Any, *, params: Params) -> Any:
-    outs = rec_schedule_p.bind(*primals, params=params)
+def _schedule_jvp(primals: Any, tangents: Any, *, params: Params, surely: bool) -> Any:
+    outs = rec_schedule_p.bind(*primals, params=params, surely=surely)
     return outs, list(map(zero_tangent, outs))
 
 
 _compat.register_jvp(rec_schedule_p, _schedule_jvp)
 
 
-def _schedule_batch(operands: Any, dims: Any, *, params: Params) -> Any:
+def _schedule_batch(operands: Any, dims: Any, *, params: Params, surely: bool) -> Any:
     """A schedule an example, or one for all where no control depends on the example."""
     mapped = [k for k, d in enumerate(dims) if d is not _compat.not_mapped]
     examples = [jnp.moveaxis(operands[k], dims[k], 0) for k in mapped]
 
     def one(values: Sequence[Any]) -> list[Any]:
-        return rec_schedule_p.bind(*replaced(operands, mapped, values), params=params)
+        given = replaced(operands, mapped, values)
+        return rec_schedule_p.bind(*given, params=params, surely=surely)
 
-    alike = not params.program.is_stepped and not set(mapped) & set(params.controlling)
+    deciding = {0, *(1 + k for k in params.controlling)}
+    alike = not params.program.is_stepped and not deciding.intersection(mapped)
     if alike and examples[0].shape[0] > 0:
         outs = one([x[0] for x in examples])
         return outs, [_compat.not_mapped] * len(outs)

@@ -1,4 +1,7 @@
-"""The residuals of an invocation: schedule, value tapes and residual tapes, as flat operands."""
+"""The residuals of an invocation, as flat operands: state, schedule, value tapes, residual tapes.
+
+The state, an int32, says which run the others are of; see `MADE`.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,14 @@ from jaxrec.schedule._layout import (
 )
 from jaxrec.transpose._cells import Backward, has_cotangent
 
+MADE, BLANK, UNTAKEN = 1, -1, 0
+"""States: residuals of a run; of none, as `vmap` leaves them, which makes them afresh where it
+needs them; of none, in a branch of JAX that an example did not take. Then the operands are zeros,
+as is all that JAX keeps of such a branch, and the invocation must not run on them.
+"""
+
+_STATE = ShapedArray((), np.dtype(np.int32))
+
 
 def backward_of(params: Params, wrt: Wrt, avals: Sequence[Any]) -> Backward:
     """The differentiated cells of an invocation whose capacity is decided."""
@@ -52,7 +63,8 @@ def residual_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[Shape
         return _opaque_types(params, wrt, avals)
     backward = backward_of(params, wrt, avals)
     layout, program = backward.layout, params.program
-    types = [ShapedArray(t.shape, t.dtype) for t in flat_tables(table_types(program, layout))]
+    tables = flat_tables(table_types(program, layout))
+    types = [_STATE, *(ShapedArray(t.shape, t.dtype) for t in tables)]
     for rows, aval in zip(layout.value_rows, program.classes, strict=True):
         types.append(ShapedArray((rows, *aval.shape), aval.dtype))
     for spec in program.cells:
@@ -69,23 +81,24 @@ def _opaque_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[Shaped
     kept = sum(len(backward.residual_types(spec)) for spec in params.program.cells)
     assert params.host is not None
     count = 1 + params.host.domains * (len(params.program.classes) + kept)
-    return [ShapedArray((0,), np.dtype(np.uint8))] * count
+    return [_STATE, *([ShapedArray((0,), np.dtype(np.uint8))] * count)]
 
 
 def blank_residuals(types: Sequence[ShapedArray]) -> list[Any]:
     """Residuals of no schedule, in the place of those that `vmap` makes afresh where it needs them.
 
     A linear function that leaves the `vmap` that it was made in still has them: it then runs the
-    invocation once more where it can see that (`is_blank`), and gives NaN where it cannot.
+    invocation once more where it can see that (`state_of`), and gives NaN where it cannot.
     """
-    blank = [jnp.zeros(a.shape, a.dtype) for a in types]
-    return [blank[0].at[:1].set(-1), *blank[1:]] if blank[0].dtype == np.int32 else blank
+    first, *rest = [jnp.zeros(a.shape, a.dtype) for a in types[1:]]
+    if first.dtype == np.int32:  # of a schedule of executor "graph": its number of waves
+        first = first.at[:1].set(-1)
+    return [np.int32(BLANK), first, *rest]
 
 
-def is_blank(residuals: Sequence[Any]) -> bool:
-    """Whether known residuals are of no schedule."""
-    first = np.asarray(residuals[0])
-    return first.size == 0 or (first.dtype == np.int32 and int(first[0]) < 0)
+def state_of(residuals: Sequence[Any]) -> int | None:
+    """What residuals are of, where that is known."""
+    return int(residuals[0]) if _compat.is_concrete(residuals[0]) else None
 
 
 def split_residuals(
@@ -93,8 +106,8 @@ def split_residuals(
 ) -> tuple[Any, list[Any], list[list[Any]]]:
     like = table_types(params.program, backward.layout)
     count = len(flat_tables(like))
-    tables = unflatten_tables(like, residuals[:count])
-    rest = iter(residuals[count:])
+    tables = unflatten_tables(like, residuals[1 : 1 + count])
+    rest = iter(residuals[1 + count :])
     tapes = [next(rest) for _ in params.program.classes]
     kept = [[next(rest) for _ in backward.residual_types(s)] for s in params.program.cells]
     return tables, tapes, kept
@@ -108,6 +121,11 @@ class LinearCall:
         self.primals = list(operands[: params.num_operands])
         self.residuals = list(operands[params.num_operands : len(operands) - given])
         self.given = list(operands[len(operands) - given :])
+
+    @property
+    def state(self) -> Any:
+        """What the residuals are of."""
+        return self.residuals[0]
 
     def tables(self) -> Tables:
         """The schedule among the residuals."""

@@ -16,7 +16,7 @@ from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import on_graph
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import Wrt, axis_size, rec_forward_p, zero_tangent
-from jaxrec.primitives._residuals import backward_of, is_blank, split_residuals
+from jaxrec.primitives._residuals import BLANK, UNTAKEN, backward_of, split_residuals, state_of
 from jaxrec.primitives._results import outcome_types
 
 
@@ -35,15 +35,15 @@ def stack_given(
     return outs, [0] * len(outs)
 
 
-def fresh_residuals(batch: Batch, wrt: Wrt) -> list[Any]:
-    made = rec_forward_p.bind(*batch.operands, params=batch.params, wrt=wrt)
-    return made[len(outcome_types(batch.params)) :]
+def was_made(operands: Sequence[Any], params: Params) -> bool:
+    """Whether known operands of a linear primitive are of an invocation that was made."""
+    return state_of(operands[params.num_operands :]) != UNTAKEN
 
 
 def with_residuals(operands: Sequence[Any], params: Params, wrt: Wrt, given: int) -> list[Any]:
     """Known operands of a linear primitive, with residuals made afresh if they are blank."""
     count, last = params.num_operands, len(operands) - given
-    if not is_blank(operands[count:last]):
+    if state_of(operands[count:last]) != BLANK:
         return list(operands)
     made = rec_forward_p.bind(*operands[:count], params=params, wrt=wrt)
     return [*operands[:count], *made[len(outcome_types(params)) :], *operands[last:]]
@@ -83,9 +83,14 @@ def collect_lanes(batch: Batch, wrt: Wrt, residuals: Sequence[Any]) -> tuple[Any
     if not batch.params.collect:
         return None
     if batch.params.executor == "host":
-        tables = as_jax(plan_of(residuals).tables)
+        tables = as_jax(plan_of(residuals[1:]).tables)
         return tables.calls_lane, tables.num_calls
     avals = [_compat.aval_of(x) for x in batch.operands]
     backward = backward_of(batch.params, wrt, avals)
     tables, _, _ = split_residuals(batch.params, backward, residuals)
     return tables.calls_lane, tables.num_calls
+
+
+def zeros_of(aval: Any) -> Any:
+    """Zeros of a type."""
+    return jnp.zeros(aval.shape, aval.dtype)

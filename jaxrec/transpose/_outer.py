@@ -174,18 +174,17 @@ class After:
             for p in positions
         ]
         summed = self.vjp.after(values, saved, cts, cuts, given)
-        if not self._keeps_zero:
-            valid = start + jnp.arange(width) < self.replay.bound.layout.pad + count
-            summed = [select_rows(valid, x) for x in summed]
+        valid = start + jnp.arange(width) < self.replay.bound.layout.pad + count
         lanes = _wave.cell_lanes(spec, self.replay.bound.tables, start, width)
         return {
-            p: self._by_lane(totals[p], x, lanes, self.lanes[p]) if p in rows else x
+            p: self._sum(totals[p], x, valid, lanes, self.lanes[p]) if p in rows else x
             for p, x in zip(positions, summed, strict=True)
         }
 
     @staticmethod
-    def _by_lane(total: Any, rows: Any, lanes: Any, pattern: LanePattern | None) -> Any:
+    def _sum(total: Any, rows: Any, valid: Any, lanes: Any, pattern: LanePattern | None) -> Any:
+        """Adds the rows that are valid. The others are zero times a derivative: perhaps NaN."""
         if pattern is None:
-            return total + rows.sum(0)
+            return total + select_rows(valid, rows).sum(0)
         stride, size = pattern
-        return total.at[(lanes // stride) % size].add(rows)
+        return total.at[jnp.where(valid, (lanes // stride) % size, size)].add(rows, mode="drop")
