@@ -24,7 +24,7 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
 from jax.core import ShapedArray, Tracer
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
 
 Zero: Any = vars(_ad)["Zero"]
 _trace_context: Any = _config.trace_context
@@ -197,6 +197,18 @@ def side_effects(jaxpr: Jaxpr) -> set[str]:
 def named_axes(jaxpr: Jaxpr) -> set[Any]:
     """The names of axes outside that a jaxpr computes with, those of `vmap` and of `shard_map`."""
     return {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
+
+
+def collectives(jaxpr: Jaxpr) -> set[str]:
+    """The names of the operations of a jaxpr that wait for other devices or lanes."""
+    found: set[str] = set()
+    for eqn in jaxpr.eqns:
+        inner = list(jaxprs_in_params(eqn.params))
+        found.update(*map(collectives, inner))
+        is_named = any(isinstance(e, _core.NamedAxisEffect) for e in eqn.effects)
+        if is_named and not inner and eqn.primitive is not jax.lax.axis_index_p:
+            found.add(eqn.primitive.name)
+    return found
 
 
 def is_concrete(value: Any) -> bool:

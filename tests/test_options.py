@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from test_errors import ONE, TREE, total
 
@@ -30,6 +32,32 @@ def test_wrong_values(option, value, expected):
         total.with_options(**{option: value})
     with pytest.raises(jr.SignatureError, match=f"of <lambda>: expected {expected}"):
         jr.rec_fn(lambda x: x, **{option: value})
+
+
+def test_a_declared_type_holds_for_these_options_alone():
+    def build():
+        @jr.rec_fn
+        def doubled(n):
+            return jr.cond(n == 0, lambda: 1, lambda: 2 * doubled(n - 1))
+
+        return doubled, doubled.with_options(out=jax.ShapeDtypeStruct((), jnp.float32))
+
+    whole, real = build()
+    assert [whole(3).dtype, real(3).dtype, whole(3).dtype] == [jnp.int32, jnp.float32, jnp.int32]
+    whole, real = build()
+    assert [real(3).dtype, whole(3).dtype] == [jnp.float32, jnp.int32]
+    with pytest.raises(jr.SignatureError, match=r"leaf 0 is int32\[\], expected float32\[3\]"):
+        whole.with_options(out=jax.ShapeDtypeStruct((3,), jnp.float32))(3)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert int(total.with_options(max_calls=np.int64(7))(ONE, TREE, 0)) == int(total(ONE, TREE, 0))
+
+
+def test_more_calls_than_can_be_numbered():
+    message = "room for 2147483647 calls of total takes arrays of [0-9]+ rows, more than"
+    with pytest.raises(jr.CapacityError, match=message):
+        jax.grad(total.with_options(max_calls=2**31 - 1))(ONE, TREE, 0)
 
 
 def test_unknown_option():

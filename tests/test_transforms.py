@@ -427,6 +427,34 @@ def test_shard_map_over_two_devices(tmp_path):
 
 
 @pytest.mark.slow
+def test_results_are_where_arguments_were_put():
+    script = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax
+        import jax.numpy as jnp
+        import jaxrec as jr
+
+        @jr.rec_fn
+        def fib(n):
+            return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+        @jr.rec_fn
+        def halved(x):
+            return jr.cond(jnp.sum(x) < 1, lambda: x, lambda: halved(x / 2))
+
+        second = jax.devices()[1]
+        for executor in ("graph", "reference"):
+            with jr.executor(executor):
+                for f, x in ((fib, jnp.int32(9)), (halved, jnp.arange(3.0))):
+                    assert f(jax.device_put(x, second)).devices() == {second}, (executor, f)
+                    assert f(x).devices() == {jax.devices()[0]}
+        print("done")
+    """
+    check_in_a_process(script)
+
+
+@pytest.mark.slow
 def test_explicit_axes_of_a_mesh():
     script = """
         import os

@@ -43,6 +43,19 @@ class Options:
     memo: bool = False
     workers: int = 0
 
+    def __post_init__(self) -> None:
+        if self.max_calls is not None:
+            object.__setattr__(self, "max_calls", int(self.max_calls))
+        object.__setattr__(self, "workers", int(self.workers))
+
+    @functools.cached_property
+    def traced_by(self) -> Any:
+        """What a trace depends on, as a key."""
+        if callable(self.out) and not isinstance(self.out, jax.ShapeDtypeStruct):
+            return self.memo, self.out
+        leaves, tree = jax.tree.flatten(self.out)
+        return self.memo, tree, tuple((tuple(x.shape), x.dtype) for x in leaves)
+
     def replace(self, **changed: Any) -> Options:
         """These options with some changed."""
         known = [f.name for f in dataclasses.fields(self)]
@@ -179,7 +192,7 @@ class Invocation:
         except TypeError:
             return self._trace(cache)  # says which argument is no array
         definition, axes = self._definition, tuple(self._axes)
-        key = definition, definition.memo, self._tree, types, axes, _settings()
+        key = definition, self._options.traced_by, self._tree, types, axes, _settings()
         if key in cache:
             return cache[key]
         traced = self._trace(cache)
@@ -201,7 +214,7 @@ class Invocation:
         with _compat.without_mesh():
             source = TracedProgram(self._definition, examples, signature)
         try:
-            self._check_axes(source.axes)
+            self._check_axes(source.axes, source.collectives)
             graph, captured = build_graph(source)
         finally:
             source.let_go()
@@ -215,7 +228,7 @@ class Invocation:
             cache[exact] = cache[self._key(args)] = traced
         return traced
 
-    def _check_axes(self, used: frozenset[Any]) -> None:
+    def _check_axes(self, used: frozenset[Any], collectives: frozenset[str]) -> None:
         stray = used - set(jax.sharding.get_abstract_mesh().manual_axes)
         if stray:
             raise UnsupportedError(
@@ -223,6 +236,13 @@ class Invocation:
                 "a vmap around it, as jax.lax.psum and axis_index do. The lanes of a recursive "
                 "function call apart from one another, so they never meet in its body. Use the "
                 "axis outside, on arguments or results, or inside the body alone, in a vmap there."
+            )
+        if collectives:
+            raise UnsupportedError(
+                f"{self._definition.name} waits in its body for the other devices of a shard_map "
+                f"around it ({', '.join(sorted(collectives))}). Each device batches its own calls, "
+                "so they would wait for one another without end. Use the collective operation "
+                "outside, on arguments or results."
             )
 
     def _signature(self) -> Signature:
@@ -236,7 +256,7 @@ class Invocation:
         return Signature(self._tree, avals)
 
     def _key(self, signature: Signature) -> Any:
-        return self._definition, self._definition.memo, signature, _settings()
+        return self._definition, self._options.traced_by, signature, _settings()
 
     def call(self) -> Any:
         """Runs the function once."""

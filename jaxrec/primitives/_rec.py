@@ -70,9 +70,16 @@ def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
         if params.executor == "host":
             run_host(params, operands)  # tells which call made it
         raise
-    if params.host is None or params.host.is_default:
-        return made
-    return jax.device_put(made, params.host.devices[0])
+    home = _committed_to(operands)
+    if params.host is not None and not params.host.is_default:
+        home = params.host.devices[0]
+    return made if home is None else jax.device_put(made, home)
+
+
+def _committed_to(operands: Sequence[Any]) -> Any:
+    """The device that an operand was put on by name; None if there is none, or several."""
+    found = {d for x in operands if isinstance(x, jax.Array) and x.committed for d in x.devices()}
+    return found.pop() if len(found) == 1 else None
 
 
 def run_rec(*operands: Any, params: Params) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrec._errors import CapacityError
 from jaxrec.split._program import Program
 
 _WIDEST = 256
@@ -57,6 +58,9 @@ _CACHED_ELEMENTS = 1 << 19
 """Elements of a matrix that stay in a cache from wave to wave."""
 
 _BUCKET_RATIO = 1.25
+
+_MOST_ROWS = (1 << 31) - (1 << 20)
+"""The most rows of an array of an invocation: they are numbered by 32-bit integers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +202,12 @@ def make_layout(
         read_rows=tuple(reads),
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
     )
+    rows = max(*layout.cell_rows, *layout.value_rows, *layout.read_rows, max_calls)
+    if rows > _MOST_ROWS:
+        raise CapacityError(
+            f"room for {max_calls} calls of {program.name} takes arrays of {rows} rows, more than "
+            f"{_MOST_ROWS}. Bound the calls of one invocation by fewer: rec_fn(max_calls=...)."
+        )
     return _with_step_rows(layout) if readers else layout
 
 

@@ -27,7 +27,7 @@ from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
-from jaxrec.trace._body import axes_of, trace_body
+from jaxrec.trace._body import axes_of, collectives_of, trace_body
 from jaxrec.trace._instance import Definition, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
@@ -65,6 +65,7 @@ class TracedProgram:
         instances: the functions; the first is the one called.
         has_path: whether the first one takes its call path as two more arguments.
         axes: the named axes outside that their bodies compute with.
+        collectives: the operations of their bodies that wait for other devices or lanes.
     """
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
@@ -98,6 +99,7 @@ class TracedProgram:
         self.has_path = add_paths(self.instances)
         bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
+        self.collectives = frozenset[str]().union(*map(collectives_of, bodies))
 
     def _try_tracing(
         self, definition: Definition, signature: Signature, names: tuple[str, ...]
