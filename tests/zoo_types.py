@@ -71,6 +71,24 @@ def weak_base_case_of_bfloat16(lang: Language) -> Any:
     return fold(lang, lambda w, t: 1, lambda w, a, b: a * w + b)
 
 
+@program(
+    lambda: (0.5, normal(89, 6, dtype=jnp.bfloat16), forest(), 0),
+    lambda: {3: roots()},
+    rtol=2e-2,
+)
+def number_beside_bfloat16(lang: Language) -> Any:
+    """A Python number takes the type of the arrays that it meets."""
+
+    @lang.rec_fn
+    def scaled(w, x, tree, i):
+        def node():
+            return w * (scaled(w, x, tree, tree.left[i]) - scaled(w, x, tree, tree.right[i]))
+
+        return lang.cond(tree.left[i] < 0, lambda: x[tree.token[i]], node)
+
+    return scaled
+
+
 @program(lambda: (normal(86, H, H), forest(), 0), on_roots)
 def mixed_precision(lang: Language) -> Any:
     """States in half precision, sums in single."""

@@ -94,6 +94,7 @@ class Traced:
         hidden: arguments that follow those of the user: the path of the root.
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
             is a traced value that it closes over or the size of an axis of `shard_map`.
+        is_mixed: whether it computes with more than one floating type.
     """
 
     program: Program
@@ -102,6 +103,7 @@ class Traced:
     out_tree: Any
     hidden: tuple[Any, ...]
     lasts: bool
+    is_mixed: bool
 
     @functools.cached_property
     def dtypes(self) -> tuple[Any, ...]:
@@ -201,12 +203,13 @@ class Invocation:
         return traced
 
     def _trace(self, cache: dict[Any, Any]) -> Traced:
-        # A Python number takes the type that the recursion asks for; what was traced for arrays of
-        # the type that it has by itself serves as well.
+        # A Python number takes the type that the recursion asks for. What was traced for arrays of
+        # the type that it has by itself serves as well, unless it meets arrays of others.
         signature = self._signature()
-        exact, plain = map(self._key, (signature, signature.strong()))
-        for key in (exact, plain):
-            if key in cache:
+        strong = self._key(signature.strong())
+        exact = self._key(signature)
+        for key in (exact, self._key(signature.traced()), strong):
+            if key in cache and not (key is strong and cache[key].is_mixed):
                 return cache[key]
         examples = jax.tree.unflatten(
             self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in signature.avals]
@@ -220,10 +223,19 @@ class Invocation:
             source.let_go()
         result = source.entry.result
         assert result is not None
-        args = source.entry.args.strong()
+        args = source.entry.args
+        args = args.traced() if source.is_mixed else args.strong()
         hidden = ROOT if source.has_path else ()
         lasts = not source.axes and all(map(_compat.is_concrete, captured))
-        traced = Traced(split(graph), args, tuple(captured), result.tree, hidden, lasts)
+        traced = Traced(
+            split(graph),
+            args.strong(),
+            tuple(captured),
+            result.tree,
+            hidden,
+            lasts,
+            source.is_mixed,
+        )
         if lasts:
             cache[exact] = cache[self._key(args)] = traced
         return traced

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from jaxrec import _compat
@@ -32,10 +35,8 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
     Raises:
         UnsupportedError: the body does something besides computing its result.
     """
-    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
     try:
-        args = jax.tree.unflatten(instance.args.tree, shapes)
-        jaxpr = jax.make_jaxpr(_described(body, instance))(*args)
+        jaxpr = jax.make_jaxpr(_described(body, instance))(*instance.args.shapes)
     except _LOOKED as error:
         if not any("jaxrec.cond" in note for note in getattr(error, "__notes__", ())):
             error.add_note(_advice(instance.name))
@@ -53,6 +54,15 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
 def axes_of(body: Jaxpr) -> set[Any]:
     """The named axes outside that a body computes with."""
     return _with_branches(_compat.named_axes, body)
+
+
+def floating_types(body: Jaxpr) -> set[Any]:
+    """The floating and complex types that a body computes with."""
+    atoms = [*body.invars, *(x for eqn in body.eqns for x in (*eqn.invars, *eqn.outvars))]
+    found = {x.aval.dtype for x in atoms if isinstance(x.aval, ShapedArray)}
+    inner = [x for eqn in body.eqns for x in jaxprs_in_params(eqn.params)]
+    own = {dtype for dtype in found if jnp.issubdtype(dtype, np.inexact)}
+    return own.union(*map(floating_types, inner))
 
 
 def collectives_of(body: Jaxpr) -> set[str]:

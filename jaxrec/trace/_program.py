@@ -27,7 +27,7 @@ from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
-from jaxrec.trace._body import axes_of, collectives_of, trace_body
+from jaxrec.trace._body import axes_of, collectives_of, floating_types, trace_body
 from jaxrec.trace._instance import Definition, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
@@ -40,6 +40,7 @@ from jaxrec.trace._signature import (
     accepts,
     common,
     differences,
+    is_firmer,
     join,
     leaf_aval,
     leaf_names,
@@ -66,6 +67,8 @@ class TracedProgram:
         has_path: whether the first one takes its call path as two more arguments.
         axes: the named axes outside that their bodies compute with.
         collectives: the operations of their bodies that wait for other devices or lanes.
+        is_mixed: whether they compute with more than one floating type: if not, a Python number
+            among the arguments computes what an array of its type does.
     """
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
@@ -99,6 +102,7 @@ class TracedProgram:
         self.has_path = add_paths(self.instances)
         bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
+        self.is_mixed = len(set[Any]().union(*map(floating_types, bodies))) > 1
         self.collectives = frozenset[str]().union(*map(collectives_of, bodies))
 
     def _try_tracing(
@@ -179,13 +183,13 @@ class TracedProgram:
         known = self._by_definition.get(definition, [])
         recursive = [x for x in caller.chain() if x.definition == definition]
         for instance in recursive:
-            if accepts(instance.args, got):
+            if accepts(instance.args, got) and not is_firmer(got, instance.args):
                 return instance
         for instance in recursive:
             wider = common(instance.args, got)
             if wider is not None:
                 raise Widened(definition, instance.args, wider, names)
-        same = next((x for x in known if not differences(x.args, got)), None)
+        same = next((x for x in known if x.args.traced() == got.traced()), None)
         if same is not None or not recursive:
             return same
         raise SignatureError(_mismatch(caller.name, recursive[0], got, names))
@@ -203,9 +207,8 @@ class TracedProgram:
         if out is None:
             return None
         if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
-            shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in instance.args.avals]
             try:
-                out = out(*jax.tree.unflatten(instance.args.tree, shapes))
+                out = out(*instance.args.shapes)
             except Exception as error:
                 raise SignatureError(
                     f"{instance.name}: out= failed: {type(error).__name__}: {error}. It is called "
