@@ -139,6 +139,18 @@ class TestTracing:
         gc.collect()
         assert freed() is None
 
+    @pytest.mark.parametrize("transform", [lambda f: f, jax.grad])
+    def test_a_function_that_is_gone_takes_what_was_compiled_along(self, transform):
+        def programs():
+            power, _ = count_runs()
+            transform(lambda x: power(x, 3))(2.0)
+            return [weakref.ref(traced.program) for traced in vars(power)["_cache"].values()]
+
+        kept = programs()
+        assert kept
+        gc.collect()
+        assert not any(program() is not None and program().cache for program in kept)
+
     def test_settings_of_jax_are_those_of_the_call(self):
         @jr.rec_fn(max_calls=8)
         def drawn(key, n):

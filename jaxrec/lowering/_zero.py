@@ -34,10 +34,7 @@ def keeps_zero(program: Program, spec: CellSpec) -> bool:
     """Whether the backward pass of a cell is known to give zeros for zeros."""
     if not any(map(_has_backward_rule, spec.cell.ops)):
         return True
-    key = ("keeps zero", spec.cell.index)
-    if key not in program.cache:
-        program.cache[key] = _analyse(program, spec)
-    return program.cache[key]
+    return program.cache.once(("keeps zero", spec.cell.index), lambda: _analyse(program, spec))
 
 
 def _has_backward_rule(op: Op) -> bool:

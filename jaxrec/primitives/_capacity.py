@@ -141,10 +141,10 @@ def plan_now(
 
 
 def _layout_for_planning(params: Params) -> Layout:
-    cache, key = params.program.cache, (make_layout, params.lanes, params.collect)
-    if key not in cache:
-        cache[key] = make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
-    return cache[key]
+    def make() -> Layout:
+        return make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+
+    return params.program.cache.once((make_layout, params.lanes, params.collect), make)
 
 
 def limits_of(params: Params) -> Limits:
@@ -204,10 +204,8 @@ def _run_counting(*operands: Any, params: Params) -> list[Any]:
 
 def derived_bound(params: Params) -> int | None:
     """A bound on calls that are indexed by nodes, or None."""
-    cache, key = params.program.cache, (most_calls, params.lanes, params.copies, params.patterns)
-    if key not in cache:
-        cache[key] = _bound_by_nodes(params)
-    return cache[key]
+    key = (most_calls, params.lanes, params.copies, params.patterns)
+    return params.program.cache.once(key, lambda: _bound_by_nodes(params))
 
 
 def _bound_by_nodes(params: Params) -> int | None:

@@ -145,6 +145,24 @@ class Traced:
         return self.result([put(x.reshape(x.shape[1:]), types[k]) for k, x in enumerate(leaves)])
 
 
+class Traces(dict[Any, Traced]):
+    """What a recursive function has traced, by signature.
+
+    JAX keeps what is compiled for as long as its program, which the program is kept by. Whoever
+    lets go of the traces lets go of that too, such as a function that is defined anew.
+    """
+
+    def let_go(self) -> None:
+        """Forgets everything."""
+        made = list(self.values())
+        self.clear()
+        for traced in made:
+            traced.program.let_go()
+
+    def __del__(self) -> None:
+        self.let_go()
+
+
 class CacheInfo(NamedTuple):
     """Counts of work done once a signature.
 
@@ -157,7 +175,7 @@ class CacheInfo(NamedTuple):
     compilations: int
 
 
-def cache_info(cache: dict[Any, Traced]) -> CacheInfo:
+def cache_info(cache: Traces) -> CacheInfo:
     """What a recursive function has traced and compiled so far."""
     programs = {traced.program for traced in cache.values() if isinstance(traced, Traced)}
     return CacheInfo(traces=len(programs), compilations=sum(map(compiled_programs, programs)))
@@ -171,7 +189,7 @@ class Invocation:
         definition: Definition,
         args: Sequence[Any],
         options: Options,
-        cache: dict[Any, Any],
+        cache: Traces,
         in_axes: Any = None,
     ) -> None:
         self._definition, self._options = definition, options
@@ -187,7 +205,7 @@ class Invocation:
         """The traced and split program."""
         return self._traced.program
 
-    def _find(self, cache: dict[Any, Any]) -> Traced:
+    def _find(self, cache: Traces) -> Traced:
         """What is traced for arguments of these types; tracing it if it is not yet."""
         try:
             types = tuple(map(_compat.aval_of, self._leaves))
@@ -195,22 +213,24 @@ class Invocation:
             return self._trace(cache)  # says which argument is no array
         definition, axes = self._definition, tuple(self._axes)
         key = definition, self._options.traced_by, self._tree, types, axes, _settings()
-        if key in cache:
-            return cache[key]
+        found = cache.get(key)
+        if found is not None:
+            return found
         traced = self._trace(cache)
         if traced.lasts:
             cache[key] = traced
         return traced
 
-    def _trace(self, cache: dict[Any, Any]) -> Traced:
+    def _trace(self, cache: Traces) -> Traced:
         # A Python number takes the type that the recursion asks for. What was traced for arrays of
         # the type that it has by itself serves as well, unless it meets arrays of others.
         signature = self._signature()
         strong = self._key(signature.strong())
         exact = self._key(signature)
         for key in (exact, self._key(signature.traced()), strong):
-            if key in cache and not (key is strong and cache[key].is_mixed):
-                return cache[key]
+            found = cache.get(key)
+            if found is not None and not (key is strong and found.is_mixed):
+                return found
         examples = jax.tree.unflatten(
             self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in signature.avals]
         )
@@ -373,11 +393,11 @@ class Invocation:
         """The static parameters; `mapped`: which outer values have the lanes in front."""
         options, chosen, program = self._options, current_executor(), self.program
         of = (options.max_calls, collect, chosen, options.policy, options.workers)
-        key = (Params, mapped, lanes, of)
-        if key not in program.cache:
+
+        def make() -> Params:
             patterns: list[LanePattern | None] = [(1, lanes) if m else None for m in mapped]
             patterns += [None] * (len(program.outers) - len(mapped))  # what bodies close over
-            program.cache[key] = Params(
+            return Params(
                 program=program,
                 lanes=lanes,
                 patterns=tuple(patterns),
@@ -389,7 +409,8 @@ class Invocation:
                 host=chosen.host,
                 workers=options.workers,
             )
-        return program.cache[key]
+
+        return program.cache.once((Params, mapped, lanes, of), make)
 
 
 def _settings() -> tuple[Any, ...]:

@@ -46,10 +46,7 @@ class Prepared:
 
 def prepared(params: Params) -> Prepared:
     """An invocation without its arrays, kept with its program."""
-    cache, key = params.program.cache, (Prepared, params)
-    if key not in cache:
-        cache[key] = Prepared(params)
-    return cache[key]
+    return params.program.cache.once((Prepared, params), lambda: Prepared(params))
 
 
 def run_native(at: Prepared, operands: Sequence[Any]) -> list[Any]:

@@ -71,8 +71,8 @@ class Wrt:
 
 def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any:
     """The jitted program of a primitive, made once for its parameters."""
-    cache, key = params.program.cache, (kind, params, wrt)
-    if key not in cache:
+
+    def make() -> Any:
         how = {"params": params} if wrt is None else {"params": params, "wrt": wrt}
         name = f"{kind}_{params.program.name}"
 
@@ -80,8 +80,9 @@ def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any
             return fun(*operands, **how)
 
         run.__name__ = run.__qualname__ = name
-        cache[key] = jax.jit(run)
-    return cache[key]
+        return jax.jit(run)
+
+    return params.program.cache.once((kind, params, wrt), make)
 
 
 def run_compiled(
@@ -114,7 +115,7 @@ def run_compiled(
 
 def compiled_programs(program: Program) -> int:
     """XLA programs compiled so far for eager calls of a program."""
-    made = program.cache.values()
+    made = list(program.cache.values())
     jitted = sum(fun._cache_size() for fun in made if hasattr(fun, "_cache_size"))
     return jitted + sum(isinstance(fun, Kernel) for fun in made)
 

@@ -47,14 +47,13 @@ def backward_cells(params: Params, layout: Layout, wrt: Wrt, avals: Sequence[Any
     """The differentiated cells, made once for their types and sizes."""
     types = tuple((a.shape, a.dtype) for a in avals[: params.num_outers])
     shared = (params.patterns, params.policy, layout)
-    cache, key = params.program.cache, ("cells", *shared, wrt.positions, types)
-    if key not in cache:
+
+    def make() -> Backward:
         outers = [k for k in wrt.positions if k < params.num_outers]
         shapes = [jax.ShapeDtypeStruct(*t) for t in types]
-        cache[key] = Backward(
-            params.program, layout, params.patterns, shapes, outers, params.policy
-        )
-    return cache[key]
+        return Backward(params.program, layout, params.patterns, shapes, outers, params.policy)
+
+    return params.program.cache.once(("cells", *shared, wrt.positions, types), make)
 
 
 def residual_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[ShapedArray]:

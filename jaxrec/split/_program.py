@@ -17,6 +17,7 @@ from jaxrec.primitives._order import has_rule
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._bound import Visits, visits_of
 from jaxrec.split._bundles import Bundles, row_type
+from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops, shared_elements
@@ -107,15 +108,24 @@ class Program:
     shared_elements: int
     native: NativeProgram | None
     order: int = 0
-    cache: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
+    cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
     def differentiated(self) -> Program:
         """What computes the results where they come together with their derivatives."""
         if not self._has_rules:
             return self
-        if "differentiated" not in self.cache:
-            self.cache["differentiated"] = dataclasses.replace(self, order=self.order + 1, cache={})
-        return self.cache["differentiated"]
+        return self.cache.once(
+            "differentiated",
+            lambda: dataclasses.replace(self, order=self.order + 1, cache=Cache()),
+        )
+
+    def let_go(self) -> None:
+        """Forgets what was made from the program: JAX holds it for as long as the program does."""
+        made = list(self.cache.values())
+        self.cache.clear()
+        for other in made:
+            if isinstance(other, Program):
+                other.let_go()
 
     @functools.cached_property
     def counts_orders(self) -> bool:

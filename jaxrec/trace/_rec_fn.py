@@ -13,7 +13,7 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
-from jaxrec.primitives._invoke import Invocation, Options
+from jaxrec.primitives._invoke import Invocation, Options, Traces
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
@@ -47,7 +47,7 @@ class RecFn:
         self._signature = inspect.signature(fun)
         self._positional = _positional(self._signature)
         self._definitions: dict[Any, Definition] = {}
-        self._cache: dict[Any, Any] = {}
+        self._cache = Traces()
         self._repeats: dict[Any, Repeat] = {}
 
     def __repr__(self) -> str:
@@ -192,10 +192,9 @@ class RecFn:
             >>> double.cache_info().traces
             0
         """
-        programs = [traced.program for traced in self._cache.values()]
-        # JAX keeps what was compiled for as long as somebody has it, such as the program itself.
-        for cache in (self._cache, self._definitions, self._repeats, *(p.cache for p in programs)):
-            cache.clear()
+        self._cache.let_go()
+        self._definitions.clear()
+        self._repeats.clear()
 
     def collect(self, args: Sequence[Any], in_axes: Any) -> Any:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""

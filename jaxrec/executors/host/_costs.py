@@ -97,9 +97,7 @@ def measured_costs(
 def guessed_costs(program: Program, widths: Sequence[int], workers: int) -> Costs:
     """The costs of all cells, from their arithmetic."""
     key = ("host guess", tuple(widths), workers)
-    if key not in program.cache:
-        program.cache[key] = _guessed(program, widths, workers)
-    return program.cache[key]
+    return program.cache.once(key, lambda: _guessed(program, widths, workers))
 
 
 def _guessed(program: Program, widths: Sequence[int], workers: int) -> Costs:
@@ -117,20 +115,23 @@ def _guessed(program: Program, widths: Sequence[int], workers: int) -> Costs:
 def _measured(
     params: Params, operands: Sequence[Any], spec: CellSpec, width: int, guess: float
 ) -> tuple[float, float]:
-    assert params.host is not None
+    host = params.host
+    assert host is not None
     types = tuple((operands[p].shape, operands[p].dtype) for p in spec.outers)
-    workers = params.host.workers
-    cache, key = params.program.cache, ("host costs", spec.cell.index, width, types, workers)
-    if key not in cache:
+    workers = host.workers
+
+    def measured() -> tuple[float, float]:
         waves = int(min(max(_LAUNCH_MEASURED / guess, 1), _WAVES))
-        one_thread = params.host.fills_cores(workers)
+        one_thread = host.fills_cores(workers)
         # What XLA does not divide among its threads takes as long without them.
         together = _runnable(params, operands, spec, width, waves, one_thread)
         divided = one_thread and width * cell_flops(spec.cell) > _SPLIT_FLOPS
         alone = _runnable(params, operands, spec, width, waves) if divided else together
         found = _seconds(alone, 1, waves)
-        cache[key] = (found, found if workers == 1 else _seconds(together, workers, waves))
-    return cache[key]
+        return found, found if workers == 1 else _seconds(together, workers, waves)
+
+    key = ("host costs", spec.cell.index, width, types, workers)
+    return params.program.cache.once(key, measured)
 
 
 def _runnable(

@@ -36,9 +36,10 @@ def waves_together(program: Program, costs: Sequence[float]) -> tuple[int, ...]:
     Cells that call Python are launched one by one, so that what is raised there is known by its
     wave.
     """
-    if "calls host" not in program.cache:
-        program.cache["calls host"] = [calls_host(spec.cell.ops) for spec in program.cells]
-    alone, widths = program.cache["calls host"], len(costs) // max(len(program.cells), 1)
+    alone = program.cache.once(
+        "calls host", lambda: [calls_host(spec.cell.ops) for spec in program.cells]
+    )
+    widths = len(costs) // max(len(program.cells), 1)
     return tuple(1 if alone[kind // widths] else _fitting(cost) for kind, cost in enumerate(costs))
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec import _compat, _core
+from jaxrec.split._cache import Cache
 
 AHEAD = 8
 """Launches of a worker that may be under way: enough to keep XLA busy, few enough to steal from."""
@@ -65,7 +66,7 @@ class TaskList:
         checks: whether results are searched for NaN, and for infinity.
     """
 
-    def __init__(self, cache: dict[Any, Any], one_thread: bool = False) -> None:
+    def __init__(self, cache: Cache, one_thread: bool = False) -> None:
         self._cache = cache
         self._one_thread = one_thread
         self.checks = _checks()
@@ -167,10 +168,10 @@ class TaskList:
         avals = tuple((t.shape, t.dtype) for t in types)
         size = None if constant is None else constant.shape
         full = ("host", key, avals, size, device, self.checks, self._one_thread)
-        if full not in self._cache:
-            options = compiler_options(self._one_thread)
-            self._cache[full] = _compiled(fun, constant, types, reads, device, options)
-        return self._cache[full]
+        options = compiler_options(self._one_thread)
+        return self._cache.once(
+            full, lambda: _compiled(fun, constant, types, reads, device, options)
+        )
 
     @property
     def is_long(self) -> bool:
