@@ -292,7 +292,7 @@ def test_an_index_out_of_range_names_the_array_and_the_path() -> None:
         "INDEX",
         "JaxRecError: tree_lstm read left[12], which is out of range for an array of 3 elements "
         "(axis 0). Call path: tree_lstm -> tree_lstm[0] -> tree_lstm[0]. "
-        "Check the indices in 'tree.left'.",
+        "Check where the index into tree.left comes from.",
     )
 
 

@@ -105,3 +105,56 @@ def test_axes_of_different_sizes():
 def test_collecting_from_another_kind_of_function():
     with pytest.raises(jr.SignatureError, match=r"collect takes a rec_fn, got .* in_axes"):
         jr.collect(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (2**40, OverflowError, "argument n of down is 1099511627776, which does not fit int32"),
+        (np.array("3"), jr.SignatureError, "argument n of down is a NumPy array of type <U1"),
+        (np.array(3, object), jr.SignatureError, "a NumPy array of type object, which no array"),
+    ],
+)
+def test_arguments_that_are_no_numbers_of_jax(given, error, message):
+    @jr.rec_fn
+    def down(n):
+        return jr.cond(n == 0, lambda: n, lambda: down(n - 1))
+
+    with pytest.raises(error, match=message):
+        down(given)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("static_argnums", 1.5), ("static_argnums", "n"), ("static_argnames", 3)]
+)
+def test_static_arguments_are_listed(option, value):
+    with pytest.raises(jr.SignatureError, match=f"{option}={value!r} of <lambda>: expected "):
+        jr.rec_fn(lambda n: n, **{option: value})
+
+
+def test_what_is_no_tree():
+    words = jr.data.Vocabulary(["a"])
+    with pytest.raises(TypeError, match=r"got a Tree, expected a sequence of them: pass \[tree\]"):
+        jr.data.pack(jr.data.Tree(1, "a"), words)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"trees\[0\] is 'x', expected a jaxrec.data.Tree"):
+        jr.data.pack(["x"], words)  # type: ignore[list-item]
+
+
+def test_rows_are_numbered_by_integers():
+    with pytest.raises(TypeError, match="indices of rows are float64, expected integers"):
+        jr.optim.used_rows([0.5, 2.9], 4)
+
+
+def test_a_loop_without_a_backward_derivative_is_named():
+    @jr.rec_fn(max_calls=9)
+    def f(x, n):
+        def node():
+            return jax.lax.fori_loop(0, n, lambda _, s: jnp.sin(s), f(x, n - 1))
+
+        return jr.cond(n == 0, lambda: x, node)
+
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work") as raised:
+        jax.jvp(lambda x: f(x, 2), (jnp.ones(2),), (jnp.ones(2),))
+    assert any("derivative of the body of f" in note for note in raised.value.__notes__)
+    with jr.executor("reference"):
+        jax.jvp(lambda x: f(x, 2), (jnp.ones(2),), (jnp.ones(2),))

@@ -149,7 +149,8 @@ class TestTracing:
         kept = programs()
         assert kept
         gc.collect()
-        assert not any(program() is not None and program().cache for program in kept)
+        left = [program() for program in kept]
+        assert not any(program is not None and program.cache for program in left)
 
     def test_settings_of_jax_are_those_of_the_call(self):
         @jr.rec_fn(max_calls=8)

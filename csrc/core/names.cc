@@ -116,7 +116,7 @@ Status index_error(const Names& names, const std::vector<PathStep>& path, const 
           "JaxRecError: " + names.function(fault.call->callee) + " read " + name + "[" +
               format_list(fault.index) + "], which is out of range for " + shape + " (axis " +
               std::to_string(fault.axis) + from_the_end(fault, outer) + "). Call path: " +
-              format_path(names, path) + ". Check the indices in '" + full + "'.",
+              format_path(names, path) + ". Check where the index into " + full + " comes from.",
           0};
 }
 

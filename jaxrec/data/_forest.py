@@ -105,6 +105,7 @@ def pack(trees: Sequence[Tree], vocabulary: Vocabulary, pad_to: int | None = Non
 
     Raises:
         ValueError: If there are no trees, one is not binary, or `pad_to` is too small.
+        TypeError: If what should be a tree is not one.
 
     Example:
         >>> from jaxrec.data import Tree, Vocabulary, pack
@@ -113,10 +114,14 @@ def pack(trees: Sequence[Tree], vocabulary: Vocabulary, pad_to: int | None = Non
         >>> forest.token.tolist(), forest.left.tolist(), forest.roots.tolist()
         ([1, 2, -1, -1], [-1, -1, 0, -1], [2])
     """
+    if isinstance(trees, Tree):
+        raise TypeError("pack: got a Tree, expected a sequence of them: pass [tree]")
     if not trees:
         raise ValueError("pack: got no trees, expected at least one")
     columns = _Columns()
-    for tree in trees:
+    for number, tree in enumerate(trees):
+        if not isinstance(tree, Tree):
+            raise TypeError(f"pack: trees[{number}] is {tree!r}, expected a jaxrec.data.Tree")
         columns.append_tree(tree, vocabulary)
     forest = columns.forest()
     return forest if pad_to is None else pad(forest, pad_to)

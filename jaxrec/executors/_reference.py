@@ -138,7 +138,7 @@ class Interpreter:
         raise JaxRecError(
             f"{self._running.name} read {array.rpartition('.')[2]}[{', '.join(map(str, index))}], "
             f"which is out of range for an array of {sizes} (axis {axis}{end}). Call path: "
-            f"{format_path(self._path())}. Check the indices in '{array}'."
+            f"{format_path(self._path())}. Check where the index into {array} comes from."
         )
 
     def _without_end(self, what: str) -> None:

@@ -62,6 +62,7 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
 
     Raises:
         ValueError: An index is not below ``num_rows``, or ``capacity`` is too small.
+        TypeError: The indices are no integers.
 
     Example:
         >>> used = used_rows([7, 2, -1, 7], num_rows=10, capacity=3)
@@ -69,6 +70,8 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
         ([2, 7, 10], [1, 0, -1, 1])
     """
     index = np.asarray(indices)
+    if index.size and not np.issubdtype(index.dtype, np.integer):
+        raise TypeError(f"indices of rows are {index.dtype}, expected integers.")
     present = index >= 0
     rows, inverse = np.unique(index[present], return_inverse=True)
     if rows.size and rows[-1] >= num_rows:

@@ -30,7 +30,7 @@ from jaxrec.split._program import Program, split
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._paths import ROOT
 from jaxrec.trace._program import TracedProgram
-from jaxrec.trace._signature import Signature, leaf_aval, leaf_names, strong
+from jaxrec.trace._signature import Signature, leaf_aval, leaf_names, strong, too_large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Invocation:
         """What is traced for arguments of these types; tracing it if it is not yet."""
         try:
             types = tuple(map(_compat.aval_of, self._leaves))
-        except TypeError:
+        except (TypeError, OverflowError):
             return self._trace(cache)  # says which argument is no array
         definition, axes = self._definition, tuple(self._axes)
         key = definition, self._options.traced_by, self._tree, types, axes, _settings()
@@ -375,7 +375,7 @@ class Invocation:
     def _operands(self, lanes: int | None, collect: bool = False) -> tuple[list[Any], Params]:
         """The operands and parameters of an invocation; no lanes: one, whose axis is left out."""
         traced, axes = self._traced, self._axes
-        leaves = list(map(_as_array, self._leaves, traced.dtypes))
+        leaves = [self._as_array(k) for k in range(len(self._leaves))]
         if traced.hidden:
             leaves += map(np.asarray, traced.hidden)
             axes = [*axes, *(None for _ in traced.hidden)]
@@ -388,6 +388,16 @@ class Invocation:
         mapped = tuple(axes[k] is not None for k in traced.outers)
         lanes = 1 if lanes is None else lanes
         return [*outers, *captured, *roots], self._params(mapped, lanes, collect)
+
+    def _as_array(self, k: int) -> Any:
+        """The array of a leaf of the arguments."""
+        try:
+            return _as_array(self._leaves[k], self._traced.dtypes[k])
+        except OverflowError:
+            definition, dtype = self._definition, self._traced.dtypes[k]
+            name = leaf_names(definition.arg_names, self._args)[k]
+            where = f"argument {name} of {definition.name}"
+            raise too_large(where, self._leaves[k], dtype) from None
 
     def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
         """The static parameters; `mapped`: which outer values have the lanes in front."""

@@ -448,13 +448,23 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
 """What an option may be, and how to say it."""
 
 
+def _listed(option: str, value: Any, of: type, title: str) -> list[Any]:
+    """One thing, or several of them, as a list."""
+    items = [value] if isinstance(value, of) else value
+    if not isinstance(items, Iterable) or not all(isinstance(item, of) for item in items):
+        raise SignatureError(
+            f"{option}={value!r} of {title}: expected {of.__name__}, or a sequence of them"
+        )
+    return list(items)
+
+
 def _static_names(
     fun: Callable[..., Any], argnums: int | Iterable[int], argnames: str | Iterable[str]
 ) -> frozenset[str]:
     names = list(inspect.signature(fun).parameters)
-    numbers = [argnums] if isinstance(argnums, int) else list(argnums)
-    given = [argnames] if isinstance(argnames, str) else list(argnames)
     title = getattr(fun, "__name__", repr(fun))
+    numbers = _listed("static_argnums", argnums, int, title)
+    given = _listed("static_argnames", argnames, str, title)
     for number in numbers:
         if not -len(names) <= number < len(names):
             raise SignatureError(

@@ -64,12 +64,28 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
     try:
         aval = aval_of(leaf)
         return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    except OverflowError:
+        raise too_large(where, leaf, np.asarray(0).dtype) from None
     except (TypeError, AttributeError):
+        if isinstance(leaf, np.ndarray):
+            raise SignatureError(
+                f"{where} is a NumPy array of type {leaf.dtype}, which no array of JAX has; "
+                "convert it to numbers first."
+            ) from None
         raise SignatureError(
             f"{where} is {leaf!r} of type {type(leaf).__name__}, which is not an array. Arguments "
             "are pytrees of arrays; declare others with rec_fn(static_argnums=...) or "
             "static_argnames."
         ) from None
+
+
+def too_large(where: str, number: Any, dtype: Any) -> OverflowError:
+    """The error of a number that does not fit its type."""
+    fits = jax.dtypes.canonicalize_dtype(dtype)
+    return OverflowError(
+        f"{where} is {number}, which does not fit {fits}. Wider types "
+        "need jax.config.update('jax_enable_x64', True), and arrays of them beside the number."
+    )
 
 
 def result_aval(name: str, leaf: Any) -> ShapedArray:

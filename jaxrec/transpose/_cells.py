@@ -55,7 +55,15 @@ class Backward:
         if key not in self._traced:
             fun = self._flat_function(spec, width, own_rows)
             operands = self._operands(spec, width, own_rows)
-            self._traced[key] = trace_cell(fun, operands, self._policy)
+            try:
+                self._traced[key] = trace_cell(fun, operands, self._policy)
+            except Exception as error:
+                name = self.program.name
+                error.add_note(
+                    f"This is from the derivative of the body of {name}. Forward derivatives need "
+                    'the backward ones too, except on jr.executor("reference").'
+                )
+                raise
         return self._traced[key]
 
     def by_row(self, spec: CellSpec, own_rows: bool) -> list[bool]:
