@@ -20,6 +20,10 @@ def call_key(key: Any) -> Any:
     more than once. A change of the body that adds or removes call sites changes the keys. With
     calls of equal arguments shared (`memo`), calls with different paths are different calls.
 
+    That one key gives one number wherever it is used holds of JAX's default generator, threefry. Of
+    `rbg` and `unsafe_rbg` JAX promises it neither under `vmap` nor, so, in calls that run as one
+    batch: there the numbers depend on the schedule and the executor.
+
     Args:
         key: a key of `jax.random`: a typed key, or an array `uint32[2]`.
 

@@ -392,20 +392,23 @@ SHARDED = """
     whole = jax.vmap(halve)(jnp.ones((2, 3)))
     np.testing.assert_allclose(jax.jit(each)(divided), whole, rtol=1e-5)
 
-    # Collectives in a body: all devices make the same calls. The mean depends on their number.
+    # A body may ask which device it is on, and of how many.
     @jr.rec_fn(max_calls=8)
-    def centred(x, n):
-        return jr.cond(n == 0, lambda: x, lambda: centred(x - jax.lax.pmean(x, "x") / 2, n - 1))
+    def placed(x, n):
+        def node():
+            return placed(x * jax.lax.axis_size("x") + jax.lax.axis_index("x"), n - 1)
+
+        return jr.cond(n == 0, lambda: x, node)
 
     def on(devices):
         mesh = Mesh(np.array(jax.devices()[:devices]), ("x",))
         run = jax.shard_map(
-            lambda x: centred(x, 2), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False
+            lambda x: placed(x, 2), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False
         )
         return jax.jit(run)(jnp.array([1.0, 3.0]))
 
-    np.testing.assert_allclose(on(2), [-0.5, 1.5], rtol=1e-6)
-    np.testing.assert_allclose(on(1), [0.25, 0.75], rtol=1e-6)
+    np.testing.assert_allclose(on(2), [4.0, 15.0], rtol=1e-6)
+    np.testing.assert_allclose(on(1), [1.0, 3.0], rtol=1e-6)
 """
 
 
