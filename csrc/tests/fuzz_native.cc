@@ -2,6 +2,7 @@
 // ones are refused or run, and never crash.
 //
 //   fuzz_native [rounds] [seed]
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <vector>

@@ -3,12 +3,17 @@
 // get tapes of anything, and at times tapes and buffers that do not fit.
 //
 //   fuzz_program [rounds] [seed]
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "core/fill.h"
+#include "core/stepper.h"
 #include "tests/assembler.h"
 #include "tests/check.h"
+#include "tests/job.h"
 #include "tests/random_program.h"
 #include "tests/tables.h"
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "tests/check.h"
+#include "tests/job.h"
 #include "tests/random_program.h"
 #include "tests/step_check.h"
 

@@ -1,10 +1,11 @@
 // Buffers that a schedule is filled into, by name.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "core/fill.h"
+#include "core/plan.h"
 
 namespace jaxrec {
 
@@ -14,24 +15,7 @@ class TableBuffers {
     size_t reads, readers, exports, lanes;  // the first buffer of each
   };
 
-  explicit TableBuffers(const Schedule& schedule) {
-    const Layout& layout = schedule.layout;
-    const Function& entry = schedule.program.entry_function();
-    const int64_t pad = 2 * layout.pad, calls = static_cast<int64_t>(layout.collected.size());
-    add(DType::kI32, info_size(schedule));
-    add(DType::kI32, static_cast<int64_t>(layout.waves.size()), columns(layout));
-    for (size_t i = 0; i < schedule.program.cells.size(); ++i)
-      add_cell(schedule.program.cells[i], layout.cell_rows[i] + pad);
-    root_readers = add_some(entry.data.size(), layout.lanes + 1);
-    results = add_some(entry.results.size(), layout.lanes);
-    collected_results = add_some(schedule.collect ? entry.results.size() : 0, calls);
-    reader_rows = sizes_.size();
-    for (int32_t rows : layout.read_rows) add(DType::kI32, rows + pad);
-    collected_lanes = sizes_.size();
-    if (!schedule.collect) return;
-    add(DType::kI32, calls);
-    for (DType dtype : entry.control) add(dtype, calls);
-  }
+  explicit TableBuffers(const Schedule& schedule);
 
   static int64_t columns(const Layout& layout) { return 3 + layout.max_in + layout.max_out; }
 
@@ -40,17 +24,7 @@ class TableBuffers {
   /// Makes a buffer too small.
   void shrink(size_t buffer) { sizes_[buffer].rows /= 2; }
 
-  const std::vector<Array>& arrays() {
-    dims_.clear();
-    arrays_.clear();
-    for (const Size& size : sizes_) {
-      data_.emplace_back(8 * size.rows * size.columns);
-      dims_.push_back({size.rows, size.columns});
-    }
-    for (size_t i = 0; i < sizes_.size(); ++i)
-      arrays_.push_back({data_[i].data(), sizes_[i].dtype, {dims_[i].data(), i == 1 ? 2u : 1u}});
-    return arrays_;
-  }
+  const std::vector<Array>& arrays();
 
   int32_t* ints(size_t buffer) { return reinterpret_cast<int32_t*>(data_[buffer].data()); }
 
@@ -63,24 +37,9 @@ class TableBuffers {
     int64_t rows, columns;
   };
 
-  void add(DType dtype, int64_t rows, int64_t columns = 1) {
-    sizes_.push_back({dtype, rows, columns});
-  }
-
-  size_t add_some(size_t count, int64_t rows) {
-    for (size_t k = 0; k < count; ++k) add(DType::kI32, rows);
-    return sizes_.size() - count;
-  }
-
-  void add_cell(const Cell& cell, int64_t rows) {
-    CellTables tables;
-    tables.reads = add_some(cell.inputs.size(), rows);
-    tables.readers = add_some(cell.outputs.size(), rows + 1);
-    tables.exports = sizes_.size();
-    for (DType dtype : cell.exports) add(dtype, rows);
-    tables.lanes = add_some(1, rows);
-    cells.push_back(tables);
-  }
+  void add(DType dtype, int64_t rows, int64_t columns = 1);
+  size_t add_some(size_t count, int64_t rows);
+  void add_cell(const Cell& cell, int64_t rows);
 
   std::vector<Size> sizes_;
   std::vector<std::vector<char>> data_;

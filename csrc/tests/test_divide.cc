@@ -7,6 +7,7 @@
 #include "core/slots.h"
 #include "tests/assembler.h"
 #include "tests/check.h"
+#include "tests/job.h"
 #include "tests/random_program.h"
 
 namespace jaxrec {

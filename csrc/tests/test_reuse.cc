@@ -6,6 +6,7 @@
 #include "core/reuse.h"
 #include "tests/assembler.h"
 #include "tests/check.h"
+#include "tests/job.h"
 #include "tests/random_program.h"
 
 namespace jaxrec {

@@ -9,6 +9,7 @@
 #include "core/stepper.h"
 #include "tests/assembler.h"
 #include "tests/check.h"
+#include "tests/job.h"
 #include "tests/step_check.h"
 #include "tests/step_run.h"
 
@@ -266,7 +267,7 @@ void a_shared_call_must_not_wait_for_itself() {
 void steps_in_the_wrong_order_are_refused() {
   Job job = job_of(wave_a_call(), {3});
   std::unique_ptr<Stepper> stepper;
-  CHECK(job.start(stepper).ok());
+  CHECK(job.start(stepper, {}).ok());
   Schedule schedule;
   CHECK(has(stepper->finish(schedule), "finished before its last step"));
   CHECK(has(stepper->step({}), "a tape for each import"));
@@ -282,12 +283,12 @@ void tapes_and_buffers_must_fit() {
   std::vector<int32_t> tape(16);
   int64_t rows = 15;
   std::unique_ptr<Stepper> stepper;
-  CHECK(job.start(stepper).ok());
+  CHECK(job.start(stepper, {}).ok());
   CHECK(has(stepper->step({{tape.data(), DType::kI32, {&rows, 1}}}), "too few rows"));
-  CHECK(job.start(stepper).ok());
+  CHECK(job.start(stepper, {}).ok());
   rows = 16;
   CHECK(has(stepper->step({{tape.data(), DType::kF32, {&rows, 1}}}), "not a vector of its type"));
-  CHECK(job.start(stepper).ok());
+  CHECK(job.start(stepper, {}).ok());
   CHECK(stepper->step({{tape.data(), DType::kI32, {&rows, 1}}}).ok());
   std::vector<int32_t> row(3);
   CHECK(has(stepper->write_wave({row.data(), row.size()}), "more columns"));
