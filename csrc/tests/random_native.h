@@ -154,6 +154,7 @@ class RandomNative {
     if (block.test >= 0)
       return run(registers[block.test] < 7 ? *block.less : *block.more, registers);
     std::vector<int32_t> out;
+    out.reserve(block.results.size());
     for (int64_t reg : block.results) out.push_back(registers[reg]);
     return out;
   }

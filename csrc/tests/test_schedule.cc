@@ -1,13 +1,16 @@
 // Properties of whole schedules: they are the same for any number of workers, and they are right.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/assembler.h"
 #include "tests/check.h"
 #include "tests/job.h"
 #include "tests/random_program.h"
+#include "tests/scale.h"
 
 namespace jaxrec {
 namespace {
@@ -35,17 +38,15 @@ bool same(const Schedule& a, const Schedule& b) {
   return equal;
 }
 
-bool equal_calls(const Schedule& schedule, const Call& a, const Call& b) {
-  const Function& function = schedule.program.functions[a.callee];
-  return function.memo && a.callee == b.callee && a.lane == b.lane &&
-         std::equal(a.control(), a.control() + function.control.size(), b.control());
-}
-
 // No two frames of a shared function have the same arguments.
 void check_shared(const Schedule& schedule) {
-  const auto& calls = schedule.frames->calls;
-  for (size_t i = 0; i < calls.size(); ++i)
-    for (size_t k = 0; k < i; ++k) CHECK(!equal_calls(schedule, *calls[i], *calls[k]));
+  std::set<std::tuple<int32_t, int32_t, std::vector<Word>>> met;
+  for (const Call* call : schedule.frames->calls) {
+    const Function& function = schedule.program.functions[call->callee];
+    if (!function.memo) continue;
+    std::vector<Word> control(call->control(), call->control() + function.control.size());
+    CHECK(met.emplace(call->callee, call->lane, std::move(control)).second);
+  }
 }
 
 // Preorder: a frame's children start right after it and after each other's subtrees, in call order,
@@ -154,10 +155,10 @@ void shared_calls_run_once() {
   std::string path = "function0";
   for (int i = 1; i < 29; ++i) path += " -> function0[0]";
   CHECK(schedule.call_path(30) == path + " -> function0[1]");
-  job.roots = {1'000'000};
+  job.roots = {kLongChain};
   Schedule deep;
   CHECK(job.run(0, deep).ok());
-  CHECK(deep.expansion.num_calls == 1'000'001 && deep.layout.waves.size() == 1'000'000);
+  CHECK(deep.expansion.num_calls == kLongChain + 1 && deep.layout.waves.size() == kLongChain);
 }
 
 void a_shared_call_must_not_wait_for_itself() {
@@ -211,16 +212,15 @@ void large_tree() {
 }
 
 void chains(bool fires) {
-  constexpr int32_t kLength = 1'000'000;
   Job job;
   job.words = chain_program(fires).encode();
-  job.roots = {kLength};
+  job.roots = {kLongChain};
   Schedule schedule;
   CHECK(job.run(0, schedule).ok());
-  CHECK(schedule.expansion.depth == kLength + 1);
-  CHECK(schedule.layout.waves.size() == (fires ? kLength : 0u));
+  CHECK(schedule.expansion.depth == kLongChain + 1);
+  CHECK(schedule.layout.waves.size() == (fires ? kLongChain : 0u));
   const ValueId result = schedule.values.results[schedule.frames->starts[0].result];
-  CHECK(result == (fires ? kLength - 1 : ~0));  // the last firing, or the root's own argument
+  CHECK(result == (fires ? kLongChain - 1 : ~0));  // the last firing, or the root's own argument
 }
 
 void cycles_end() {
@@ -229,13 +229,13 @@ void cycles_end() {
   job.outers = {{0}, {0}};
   job.roots = {0};
   job.names = "f\ni\nleft\nright";
-  job.call_limit = 1'000'000;
+  job.call_limit = kLongChain;
   Schedule schedule;
   const Status status = job.run(0, schedule);
   CHECK(status.code == Code::kRecursionLimit);
-  CHECK(status.text.find(
-            "f -> f[0] -> f[0] -> ... (999,997 more) ... -> f[0] with arguments (i=0)") !=
-        std::string::npos);
+  const std::string more = std::to_string(kLongChain / 1000 - 1) + ",997 more";
+  CHECK(status.text.find("f -> f[0] -> f[0] -> ... (" + more +
+                         ") ... -> f[0] with arguments (i=0)") != std::string::npos);
 }
 
 void capacity_names_the_number_needed() {
