@@ -70,9 +70,10 @@ def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
         if params.executor == "host":
             run_host(params, operands)  # tells which call made it
         raise
-    home = _committed_to(operands)
-    if params.host is not None and not params.host.is_default:
-        home = params.host.devices[0]
+    if params.host is None:
+        home = _committed_to(operands)
+    else:
+        home = None if params.host.is_default else params.host.devices[0]
     return made if home is None else jax.device_put(made, home)
 
 
