@@ -17,7 +17,7 @@ from jaxrec.primitives._native import prepared, run_native_now
 from jaxrec.primitives._params import Params
 
 if TYPE_CHECKING:
-    from jaxrec.primitives._invoke import Traced
+    from jaxrec.primitives._traced import Traced
 
 
 class Repeat:

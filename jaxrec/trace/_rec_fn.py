@@ -13,8 +13,9 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
-from jaxrec.primitives._invoke import Invocation, Options, Traces
+from jaxrec.primitives._invoke import Invocation, Options
 from jaxrec.primitives._repeat import Repeat
+from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
 
@@ -171,8 +172,6 @@ class RecFn:
 
     def cache_info(self) -> Any:
         """How many signatures were traced, and how many programs compiled, so far."""
-        from jaxrec.primitives._invoke import cache_info
-
         return cache_info(self._cache)
 
     def clear_cache(self) -> None:

@@ -1,0 +1,122 @@
+"""What a recursive function has traced: programs, by signature, with what they close over."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+
+from jaxrec import _compat
+from jaxrec.executors.host._options import default_device
+from jaxrec.primitives._primitives import compiled_programs
+from jaxrec.split._program import Program
+from jaxrec.trace._signature import Signature, strong
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A traced and split program with what it closes over.
+
+    Attributes:
+        program: the program.
+        args: the types of its arguments.
+        captured: what it closes over.
+        out_tree: the structure of its result.
+        hidden: arguments that follow those of the user: the path of the root.
+        lasts: whether it serves other calls of the same types: it depends on nothing outside, which
+            is a traced value that it closes over or the size of an axis of `shard_map`.
+        is_mixed: whether it computes with more than one floating type.
+    """
+
+    program: Program
+    args: Signature
+    captured: tuple[Any, ...]
+    out_tree: Any
+    hidden: tuple[Any, ...]
+    lasts: bool
+    is_mixed: bool
+
+    @functools.cached_property
+    def dtypes(self) -> tuple[Any, ...]:
+        """The element types of the user's arguments."""
+        return tuple(a.dtype for a in self.args.avals)
+
+    @functools.cached_property
+    def outers(self) -> tuple[int, ...]:
+        """The arguments that are outer values, by position."""
+        entry, captured = self.program.graph.entry, self.program.graph.captured
+        return tuple(entry.params.index(v) for v in self.program.outers if v not in captured)
+
+    @functools.cached_property
+    def results(self) -> tuple[ShapedArray, ...]:
+        """The types of the result's leaves."""
+        return tuple(map(strong, self.program.result_avals))
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The arguments that each root has of its own, by position."""
+        return (*self.program.control, *self.program.data)
+
+    def result(self, leaves: Sequence[Any]) -> Any:
+        """The result of a lane from its leaves."""
+        return jax.tree.unflatten(self.out_tree, leaves)
+
+    def first_result(self, leaves: Sequence[Any]) -> Any:
+        """The result of the first lane, from leaves with the lanes in front.
+
+        Those of the native machine are NumPy's; they are put on JAX's default device.
+        """
+        if leaves and isinstance(leaves[0], np.ndarray):
+            return self.first_on_host(leaves, _compat.Put(default_device()))
+        return self.result(_first(leaves))
+
+    def first_on_host(self, leaves: Sequence[Any], put: _compat.Put) -> Any:
+        """As `first_result`, from NumPy arrays that are put on a device."""
+        types = self.results
+        return self.result([put(x.reshape(x.shape[1:]), types[k]) for k, x in enumerate(leaves)])
+
+
+class Traces(dict[Any, Traced]):
+    """What a recursive function has traced, by signature.
+
+    JAX keeps what is compiled for as long as its program, which the program is kept by. Whoever
+    lets go of the traces lets go of that too, such as a function that is defined anew.
+    """
+
+    def let_go(self) -> None:
+        """Forgets everything."""
+        made = list(self.values())
+        self.clear()
+        for traced in made:
+            traced.program.let_go()
+
+    def __del__(self) -> None:
+        self.let_go()
+
+
+class CacheInfo(NamedTuple):
+    """Counts of work done once a signature.
+
+    Attributes:
+        traces: signatures traced.
+        compilations: XLA programs compiled for eager calls.
+    """
+
+    traces: int
+    compilations: int
+
+
+def cache_info(cache: Traces) -> CacheInfo:
+    """What a recursive function has traced and compiled so far."""
+    programs = {traced.program for traced in cache.values() if isinstance(traced, Traced)}
+    return CacheInfo(traces=len(programs), compilations=sum(map(compiled_programs, programs)))
+
+
+@functools.partial(jax.jit, inline=True)
+def _first(arrays: Sequence[Any]) -> list[Any]:
+    return [x[0] for x in arrays]
