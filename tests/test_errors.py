@@ -494,18 +494,3 @@ class TestWordsForWhatIsWrong:
         message = r"down changes a module .* pure, .* Pass randomness as a key, with rngs=jaxrec"
         with pytest.raises(jr.UnsupportedError, match=message):
             Layer().down(jnp.ones(3), 2)
-
-
-def test_devices_do_not_meet_in_a_body():
-    @jr.rec_fn(max_calls=10)
-    def shared(x, n):
-        return jr.cond(n == 0, lambda: x, lambda: shared(x + jax.lax.psum(x, "d"), n - 1))
-
-    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
-    by_device = jax.sharding.PartitionSpec("d")
-    run = jax.shard_map(
-        lambda x: shared(x, 3), mesh=mesh, in_specs=by_device, out_specs=by_device, check_vma=False
-    )
-    message = r"shared waits in its body for the other devices of a shard_map around it \(psum\)"
-    with pytest.raises(jr.UnsupportedError, match=message):
-        run(jnp.ones(1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
@@ -35,7 +34,7 @@ def run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     cells = residual_cell(backward), residual_tapes(backward)
     at, tapes, kept = run_invocation(params, backward.layout, operands, *cells)
     flat = [x for tape in settle_residuals(at, kept) for x in tape]
-    made = np.int32(MADE), *flat_tables(at.tables), *tapes, *flat
+    made = MADE, *flat_tables(at.tables), *tapes, *flat
     return [*outcome(at, results(at, tapes)), *made]
 
 

@@ -35,8 +35,8 @@ def schedule_of(params: Params, operands: Sequence[Any], state: Any = MADE) -> T
 
     It has no waves if the state of the invocation is `UNTAKEN`.
     """
-    state, *still = jax.lax.stop_gradient([jnp.int32(state), *operands])
     surely = _compat.is_concrete(state) and int(state) != UNTAKEN
+    still = jax.lax.stop_gradient(list(operands))
     flat = rec_schedule_p.bind(state, *still, params=params, surely=surely)
     return unflatten_tables(table_types(params.program, params.layout()), flat)
 

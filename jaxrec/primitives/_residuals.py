@@ -29,7 +29,7 @@ from jaxrec.schedule._layout import (
 )
 from jaxrec.transpose._cells import Backward, has_cotangent
 
-MADE, BLANK, UNTAKEN = 1, -1, 0
+MADE, BLANK, UNTAKEN = np.int32(1), np.int32(-1), np.int32(0)
 """States: residuals of a run; of none, as `vmap` leaves them, which makes them afresh where it
 needs them; of none, in a branch of JAX that an example did not take. Then the operands are zeros,
 as is all that JAX keeps of such a branch, and the invocation must not run on them.
@@ -92,7 +92,7 @@ def blank_residuals(types: Sequence[ShapedArray]) -> list[Any]:
     first, *rest = [jnp.zeros(a.shape, a.dtype) for a in types[1:]]
     if first.dtype == np.int32:  # of a schedule of executor "graph": its number of waves
         first = first.at[:1].set(-1)
-    return [np.int32(BLANK), first, *rest]
+    return [BLANK, first, *rest]
 
 
 def state_of(residuals: Sequence[Any]) -> int | None:

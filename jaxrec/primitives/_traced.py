@@ -113,7 +113,7 @@ class CacheInfo(NamedTuple):
 
 def cache_info(cache: Traces) -> CacheInfo:
     """What a recursive function has traced and compiled so far."""
-    programs = {traced.program for traced in cache.values() if isinstance(traced, Traced)}
+    programs = {traced.program for traced in cache.values()}
     return CacheInfo(traces=len(programs), compilations=sum(map(compiled_programs, programs)))
 
 

@@ -65,11 +65,6 @@ def floating_types(body: Jaxpr) -> set[Any]:
     return own.union(*map(floating_types, inner))
 
 
-def collectives_of(body: Jaxpr) -> set[str]:
-    """The operations of a body that wait for other devices or lanes."""
-    return _with_branches(_compat.collectives, body)
-
-
 def _with_branches(find: Callable[[Jaxpr], set[Any]], body: Jaxpr) -> set[Any]:
     """What is found in a body and in its choices between calls, which do not tell of it."""
     inner = [x for eqn in body.eqns if makes_calls(eqn) for x in jaxprs_in_params(eqn.params)]

@@ -27,7 +27,7 @@ from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
-from jaxrec.trace._body import axes_of, collectives_of, floating_types, trace_body
+from jaxrec.trace._body import axes_of, floating_types, trace_body
 from jaxrec.trace._instance import Definition, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
@@ -103,7 +103,7 @@ class TracedProgram:
         bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
         self.is_mixed = len(set[Any]().union(*map(floating_types, bodies))) > 1
-        self.collectives = frozenset[str]().union(*map(collectives_of, bodies))
+        self.collectives = frozenset[str]().union(*map(_compat.collectives, bodies))
 
     def _try_tracing(
         self, definition: Definition, signature: Signature, names: tuple[str, ...]

@@ -168,10 +168,12 @@ class TaskList:
         avals = tuple((t.shape, t.dtype) for t in types)
         size = None if constant is None else constant.shape
         full = ("host", key, avals, size, device, self.checks, self._one_thread)
-        options = compiler_options(self._one_thread)
-        return self._cache.once(
-            full, lambda: _compiled(fun, constant, types, reads, device, options)
-        )
+
+        def make() -> Kernel:
+            options = compiler_options(self._one_thread)
+            return _compiled(fun, constant, types, reads, device, options)
+
+        return self._cache.once(full, make)
 
     @property
     def is_long(self) -> bool:
