@@ -221,6 +221,11 @@ def setting(name: str) -> Any:
     return getattr(jax.config, name)
 
 
+def compiled_count(fun: Any) -> int:
+    """The programs compiled for a function that `jax.jit` made; 0 for anything else."""
+    return fun._cache_size() if hasattr(fun, "_cache_size") else 0
+
+
 class Put:
     """Puts NumPy arrays on a device, not committed to it.
 

@@ -383,7 +383,7 @@ def ffi_plan(program: Program, types: list[Any], lanes: int, **attrs: Any) -> An
         [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types],
         has_side_effect=True,
     )
-    words = program.encode().view(np.uint32)
+    words = program.encode().view(np.int32)
     options = {
         "lanes": np.int64(lanes),
         "widths": np.array(WIDTHS, np.int64),
@@ -402,7 +402,7 @@ def test_ffi_handler_under_jit(case: str, collect: bool) -> None:
     model = Model(program, roots, outers, len(roots[0]))
     rows = model.lay_out(WIDTHS, COSTS, collect)
     types = buffer_types(program, rows, collect=collect, slack=5)
-    run = ffi_plan(program, types, len(roots[0]), names=names, collect=collect)
+    run = ffi_plan(program, types, len(roots[0]), names=names, collect=np.int64(collect))
     assert_all_equal(run(roots, outers), expected(model, rows, types, collect=collect))
 
 
@@ -412,9 +412,9 @@ def test_ffi_handler_without_readers() -> None:
     types = buffer_types(TREE, rows, collect=False, readers=False)
     used = [*rows.values, *map(len, rows.reads)]
     capacity = np.array(used, np.int64) + 2 * rows.pad
-    run = ffi_plan(TREE, types, len(roots[0]), readers=False, capacity=capacity)
+    run = ffi_plan(TREE, types, len(roots[0]), readers=np.int64(False), capacity=capacity)
     assert run(roots, outers)[1].tolist() == rows.waves
-    tight = ffi_plan(TREE, types, len(roots[0]), readers=False, capacity=capacity - 1)
+    tight = ffi_plan(TREE, types, len(roots[0]), readers=np.int64(False), capacity=capacity - 1)
     with pytest.raises(jax.errors.JaxRuntimeError, match=r"CapacityError: .* value rows"):
         jax.block_until_ready(tight(roots, outers))
 

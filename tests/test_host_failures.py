@@ -20,6 +20,7 @@ import pytest
 
 import jaxrec as jr
 from jaxrec.executors.host import _costs
+from jaxrec.executors.host._tasks import TaskList
 
 workers = pytest.mark.parametrize("workers", [1, 2])
 
@@ -116,6 +117,35 @@ def test_interrupt_in_the_middle_of_a_run(workers):
                 slow_count(20_000)  # 40 seconds, were it not interrupted
         finally:
             gc.enable()
+        assert float(slow_count(3)) == 3
+
+
+class _Interrupted:
+    """What a worker runs in, interrupted where it is made, entered or left."""
+
+    def __init__(self, where):
+        self._where = where
+        self._meets("__init__")
+
+    def _meets(self, here):
+        if here == self._where:
+            raise KeyboardInterrupt
+
+    def __enter__(self):
+        self._meets("__enter__")
+
+    def __exit__(self, *error):
+        self._meets("__exit__")
+
+
+@workers
+@pytest.mark.parametrize("where", ["__init__", "__enter__", "__exit__"])
+def test_interrupt_at_the_ends_of_a_worker(monkeypatch, workers, where):
+    with jr.executor("host", workers=workers, policy="split"):
+        with monkeypatch.context() as patch:
+            patch.setattr(TaskList, "_scope", property(lambda _: lambda: _Interrupted(where)))
+            with pytest.raises(KeyboardInterrupt, match=r"^$"):
+                slow_count(3)
         assert float(slow_count(3)) == 3
 
 

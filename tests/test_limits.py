@@ -14,7 +14,9 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import jaxrec as jr
+from jaxrec.executors import _reference_lanes
 from jaxrec.executors._reference import Interpreter
+from jaxrec.schedule import _limits
 from jaxrec.schedule._limits import Limits, format_path, limits_for
 
 
@@ -181,22 +183,26 @@ class TestMemory:
 
     row = jnp.ones(1 << 16)
 
+    @pytest.fixture(autouse=True)
+    def little_memory(self, monkeypatch):
+        monkeypatch.setattr(_limits, "_STEPPED_BYTES", 1 << 25)
+
     @pytest.mark.parametrize("executor", ["graph", "host"])
     def test_values_that_are_large_are_fewer(self, executor):
-        message = "shrink nested more than 20[0-9][0-9] calls deep"  # half of 1 GiB
+        message = "shrink nested more than 6[0-9] calls deep"  # half of 32 MiB
         with jr.executor(executor), pytest.raises(jr.RecursionLimitError, match=message):
             shrink(self.row)
         with jr.executor(executor):
             np.testing.assert_array_equal(shrink(-self.row), -self.row)
 
     def test_in_all_lanes_together(self):
-        message = "shrink made more than 40[0-9][0-9] calls without ending"
+        message = "shrink made more than 12[0-9] calls without ending"
         with pytest.raises(jr.RecursionLimitError, match=message):
             jax.vmap(shrink)(jnp.stack([self.row, -self.row, self.row, self.row]))
 
     def test_a_declared_bound_holds_instead(self):
-        with pytest.raises(jr.CapacityError, match="max_calls is 5000"):
-            shrink.with_options(max_calls=5000)(self.row)
+        with pytest.raises(jr.CapacityError, match="max_calls is 500"):
+            shrink.with_options(max_calls=500)(self.row)
 
 
 @pytest.mark.slow
@@ -209,14 +215,17 @@ def test_on_host_each_step_is_a_launch():
             shrink.with_options(max_calls=20_000)(jnp.ones(100))
 
 
-def test_costly_cells_nest_less_deeply():
+def test_costly_cells_nest_less_deeply(monkeypatch):
+    monkeypatch.setattr(_limits, "_STEPS", {"graph": (1 << 16, 3e4)})
+    monkeypatch.setattr(_limits, "_STEPS_OF_MANY", 1 << 9)
+
     @jr.rec_fn
     def turn(weights, x):
         return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: turn(weights, weights @ x))
 
-    with pytest.raises(jr.RecursionLimitError, match=r"turn nested more than 1[0-9]{4} calls deep"):
+    with pytest.raises(jr.RecursionLimitError, match=r"turn nested more than 9[0-9]{2} calls deep"):
         turn(jnp.eye(1024), jnp.ones(1024))
-    few = r"turn nested more than [789][0-9]{3} calls deep"
+    few = r"turn nested more than 5[0-9]{2} calls deep"
     with pytest.raises(jr.RecursionLimitError, match=few):
         jax.vmap(turn, (None, 0))(jnp.eye(512), jnp.ones((8, 512)))
 
@@ -250,16 +259,18 @@ class TestLimits:
         path = "climb -> climb[0] -> climb[0] -> ... (27 more) ... -> climb[0]"
         assert f"Call path: {path} with arguments (n=33). If it ends" in str(e.value)
 
-    def test_by_default_of_the_reference_executor(self):
+    def test_by_default_of_the_reference_executor(self, monkeypatch):
+        monkeypatch.setattr(_reference_lanes, "REFERENCE_DEPTH", 64)
+
         @jr.rec_fn
         def damped(x):
             return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: damped(0.5 * x))
 
         with jr.executor("reference"):
-            with pytest.raises(jr.RecursionLimitError, match="damped nested more than 8192 calls"):
+            with pytest.raises(jr.RecursionLimitError, match="damped nested more than 64 calls"):
                 damped(jnp.ones(2))
-            with pytest.raises(jr.CapacityError, match="made 8501 calls in one invocation"):
-                countdown.with_options(max_calls=5000)(8500)
+            with pytest.raises(jr.CapacityError, match="made 81 calls in one invocation"):
+                countdown.with_options(max_calls=50)(80)
 
     def test_paths_that_are_short_are_whole(self):
         steps = ["f", *(f"f[{k}]" for k in range(5))]

@@ -115,6 +115,15 @@ class TestTracing:
         with jax.checking_leaks():
             assert jax.jit(jax.grad(power))(2.0, 3) == 12.0
 
+    def test_no_tracer_is_kept_by_the_native_machine(self):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: 1, lambda: x * power(x, n - 1))
+
+        with jax.checking_leaks():
+            assert jax.jit(power)(2, 3) == 8
+            assert jax.jit(jax.vmap(power, (0, None)))(jnp.array([2, 3]), 3).tolist() == [8, 27]
+
     def test_a_copy_of_what_holds_a_function_holds_the_same(self):
         power, runs = count_runs()
         power(2.0, 3)

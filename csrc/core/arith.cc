@@ -80,7 +80,6 @@ BinaryFn binary_op(Op op, DType dtype) {
     case Op::SHL: return pick_binary<ops::Shl>(dtype);
     case Op::SHRA: return pick_binary<ops::ShiftArithmetic>(dtype);
     case Op::SHRL: return pick_binary<ops::ShiftLogical>(dtype);
-    case Op::POW: return pick_binary<ops::Pow>(dtype);
     case Op::EQ: return pick_binary<ops::Eq>(dtype);
     case Op::NE: return pick_binary<ops::Ne>(dtype);
     case Op::LT: return pick_binary<ops::Lt>(dtype);

@@ -229,23 +229,6 @@ struct ShiftArithmetic : Ints {
     return static_cast<T>(value >> amount);
   }
 };
-struct Pow : Ints {
-  template <class T>
-  static T apply(T base, T exponent) {
-    if (exponent < T(0)) return reciprocal(base, exponent);
-    uint64_t result = 1, square = wide(base);
-    for (uint64_t n = bits_of(exponent); n != 0; n >>= 1, square *= square)
-      if (n & 1) result *= square;
-    return static_cast<T>(result);
-  }
-  // 1 / base^n cut to an integer: nothing is left of it unless the base is 1 or -1.
-  template <class T>
-  static T reciprocal(T base, T exponent) {
-    if (base == T(1)) return T(1);
-    if (base == static_cast<T>(-1)) return (exponent & 1) ? base : T(1);
-    return T(0);
-  }
-};
 struct Eq : Anything {
   template <class T>
   static bool apply(T a, T b) {

@@ -18,7 +18,7 @@ namespace jaxrec {
 template <class T>
 class Deque {
  public:
-  explicit Deque(int64_t capacity = 1024) {
+  explicit Deque(int64_t capacity = 64) {
     ring_.store(add_ring(capacity), std::memory_order_relaxed);
   }
   Deque(const Deque&) = delete;

@@ -4,7 +4,6 @@
 #include <cfenv>
 #include <exception>
 #include <limits>
-#include <system_error>
 #include <thread>
 
 #include "core/names.h"
@@ -14,7 +13,6 @@ namespace jaxrec {
 namespace {
 
 constexpr size_t kSerialFrames = 16'384;  // below so many a thread costs more than it gives
-constexpr int32_t kMostWorkers = 8;
 constexpr int64_t kMostFrames = std::numeric_limits<int32_t>::max() - 1;
 
 class Expander {
@@ -44,7 +42,7 @@ class Expander {
   int32_t most_workers() const {
     if (program_.has_memo()) return 1;
     if (options_.workers != 0) return options_.workers;
-    return std::min(processors(), kMostWorkers);
+    return automatic_workers();
   }
 
   Worker& add_worker() {
@@ -88,7 +86,7 @@ class Expander {
           guarded(*out_.workers[i], [&] { out_.workers[i]->steal_and_drain(out_.workers); });
         });
       }
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       out_.shared.active.fetch_sub(1);  // no more threads to be had: those that run will do
     }
     guarded(first, [&] {

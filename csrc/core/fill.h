@@ -16,20 +16,21 @@ struct FillOptions {
 };
 
 /// The buffers, in order (int32 but for the typed control values):
-///   info        [4 + results * (1 + collect) + 2 * classes + cells]: number of waves, calls,
-///   collected
-///               calls, depth; the read row where each entry result starts; if collected, the same
-///               of each collected result; value rows a class; read rows a class; firings a cell
-///   waves       [most waves, 3 + max_out + max_in]: kind = cell * widths + width (-1: no wave),
-///   count,
-///               cell row, value row of each output block, read row of each input block
-///   a cell      for each input reads [F]: the value row that each cell row reads; for each output
-///               readers [F + 1]: where each cell row's readers start in reader_rows of the
-///               output's class; each export [F] in its type; lane [F]
+// clang-format off
+///   info         [4 + results * (1 + collect) + 2 * classes + cells]: number of waves, calls,
+///                collected calls, depth; the read row where each entry result starts; if collected,
+///                the same of each collected result; value rows a class; read rows a class; firings
+///                a cell
+///   waves        [most waves, 3 + max_out + max_in]: kind = cell * widths + width (-1: no wave),
+///                count, cell row, value row of each output block, read row of each input block
+///   a cell       for each input reads [F]: the value row that each cell row reads; for each output
+///                readers [F + 1]: where each cell row's readers start in reader_rows of the
+///                output's class; each export [F] in its type; lane [F]
 ///   a root data argument   readers [L + 1], by lane
-///   an entry result        the value row [L], by lane; then, if collected, another [C] each, by
-///   call a class     reader_rows [R]: the read rows of each value, ascending if collect  lane [C],
-///   then each control argument [C] in its type
+///   an entry result        the value row [L], by lane; then, if collected, another [C] each, by call
+///   a class      reader_rows [R]: the read rows of each value, ascending
+///   if collect   lane [C], then each control argument [C] in its type
+// clang-format on
 /// Every row space begins and ends with `pad` rows: R and F need the rows in use and 2 * pad more.
 /// The tables are by cell row, since the rows of a cell are contiguous and those of a class are
 /// not.

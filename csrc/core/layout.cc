@@ -9,10 +9,10 @@
 namespace jaxrec {
 namespace {
 
-class Builder {
+class LayoutBuilder {
  public:
-  Builder(const Program& program, const FrameTable& frames, const Values& values,
-          const LayoutOptions& options, Layout& out)
+  LayoutBuilder(const Program& program, const FrameTable& frames, const Values& values,
+                const LayoutOptions& options, Layout& out)
       : program_(program), frames_(frames), values_(values), options_(options), out_(out) {}
 
   Status run() {
@@ -111,7 +111,7 @@ class Builder {
 
 Status lay_out(const Program& program, const FrameTable& frames, const Values& values,
                const LayoutOptions& options, Layout& out) {
-  return Builder(program, frames, values, options, out).run();
+  return LayoutBuilder(program, frames, values, options, out).run();
 }
 
 }  // namespace jaxrec

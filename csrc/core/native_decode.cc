@@ -11,6 +11,7 @@ namespace jaxrec::native {
 namespace {
 
 constexpr int32_t kMostRegisters = 4096;  // a frame of so many is a fault of the compiler
+constexpr int32_t kMostNumbered = std::numeric_limits<uint16_t>::max();  // in a field of Instr
 
 // The instruction of an operation on a type, MachineOp::CONST if it has none of its own.
 MachineOp hot_arithmetic(Op op, DType dtype, bool immediate) {
@@ -63,7 +64,7 @@ class Decoder {
 
  private:
   void header() {
-    const int32_t outers = in_.count("a number of outer arrays");
+    const int32_t outers = numbered("a number of outer arrays");
     for (int32_t i = 0; i < outers && in_.ok(); ++i) {
       const DType dtype = in_.dtype();
       program_.outers.push_back({dtype, in_.below(64, "a rank")});
@@ -109,8 +110,15 @@ class Decoder {
   }
 
   void dtypes(std::vector<DType>& out) {
-    const int32_t n = in_.count("a number of types");
+    const int32_t n = numbered("a number of types");
     for (int32_t i = 0; i < n && in_.ok(); ++i) out.push_back(in_.dtype());
+  }
+
+  // The length of a list whose items an instruction numbers.
+  int32_t numbered(const char* what) {
+    const int32_t n = in_.count(what);
+    if (n > kMostNumbered) return in_.fail(std::string(what) + " is " + std::to_string(n));
+    return n;
   }
 
   void check_ports() {

@@ -4,14 +4,6 @@
 
 #include "core/arith_ops.h"
 
-// GNU compilers jump straight from one instruction to the next: a branch predictor then learns what
-// follows what. Others go through a switch.
-#if defined(__GNUC__)
-#define JAXREC_THREADED 1
-#else
-#define JAXREC_THREADED 0
-#endif
-
 namespace jaxrec::native {
 namespace {
 
@@ -125,13 +117,9 @@ void Machine::count_call() {
   --budget_;
 }
 
-#if JAXREC_THREADED
-#define JAXREC_CASE(name) name
+// The jump straight from one instruction to the next teaches a branch predictor what follows what;
+// it takes labels as values, which GCC and Clang have.
 #define JAXREC_NEXT goto* labels[pc->op]
-#else
-#define JAXREC_CASE(name) case MachineOp::name
-#define JAXREC_NEXT continue
-#endif
 #define JAXREC_STEP \
   ++pc;             \
   JAXREC_NEXT
@@ -156,7 +144,6 @@ Exit Machine::run(Stack& stack) {
   Word* limit = stack.limit;
   int64_t budget = budget_;
 
-#if JAXREC_THREADED
   static const void* const labels[] = {
 #define JAXREC_PLAIN(name) &&name,
 #define JAXREC_ARITHMETIC(op, f, d, t) &&op##_##d, &&op##_##d##_IMM,
@@ -170,28 +157,33 @@ Exit Machine::run(Stack& stack) {
 #undef JAXREC_BRANCH
 #undef JAXREC_LOAD
   JAXREC_NEXT;
-#else
-  for (;;) {
-    switch (static_cast<MachineOp>(pc->op)) {
-#endif
 
-  JAXREC_CASE(CONST) : fp[pc->dst] = pc->imm;
+CONST:
+  fp[pc->dst] = pc->imm;
   JAXREC_STEP;
-  JAXREC_CASE(MOVE) : fp[pc->dst] = fp[pc->a];
+MOVE:
+  fp[pc->dst] = fp[pc->a];
   JAXREC_STEP;
-  JAXREC_CASE(UNARY) : fp[pc->dst] = program_.unary[pc->b](fp[pc->a]);
+UNARY:
+  fp[pc->dst] = program_.unary[pc->b](fp[pc->a]);
   JAXREC_STEP;
-  JAXREC_CASE(BINARY) : fp[pc->dst] = program_.binary[pc->ref.x](fp[pc->a], fp[pc->b]);
+BINARY:
+  fp[pc->dst] = program_.binary[pc->ref.x](fp[pc->a], fp[pc->b]);
   JAXREC_STEP;
-  JAXREC_CASE(SELECT) : fp[pc->dst] = fp[pc->a] != 0 ? fp[pc->ref.x] : fp[pc->b];
+SELECT:
+  fp[pc->dst] = fp[pc->a] != 0 ? fp[pc->ref.x] : fp[pc->b];
   JAXREC_STEP;
-  JAXREC_CASE(WRAP_kI32) : fp[pc->dst] = wrap_index<int32_t>(fp[pc->a], pc->imm);
+WRAP_kI32:
+  fp[pc->dst] = wrap_index<int32_t>(fp[pc->a], pc->imm);
   JAXREC_STEP;
-  JAXREC_CASE(WRAP_kI64) : fp[pc->dst] = wrap_index<int64_t>(fp[pc->a], pc->imm);
+WRAP_kI64:
+  fp[pc->dst] = wrap_index<int64_t>(fp[pc->a], pc->imm);
   JAXREC_STEP;
-  JAXREC_CASE(LOAD0) : fp[pc->dst] = bound[pc->a].load(bound[pc->a].data, 0);
+LOAD0:
+  fp[pc->dst] = bound[pc->a].load(bound[pc->a].data, 0);
   JAXREC_STEP;
-  JAXREC_CASE(LOAD1) : {
+LOAD1:
+  {
     const Word index = fp[pc->a];
     const Bound& outer = bound[pc->b];
     if (__builtin_expect(static_cast<uint64_t>(index) >= static_cast<uint64_t>(outer.size), 0))
@@ -199,28 +191,34 @@ Exit Machine::run(Stack& stack) {
     fp[pc->dst] = outer.load(outer.data, index);
   }
   JAXREC_STEP;
-  JAXREC_CASE(LOADN) : stack.fp = fp;
+LOADN:
+  stack.fp = fp;
   stack.pc = pc;
   if (!load(stack)) return Exit::kFault;
   JAXREC_STEP;
-  JAXREC_CASE(BRANCH) : pc += fp[pc->a] != 0 ? pc->ref.target : 1;
+BRANCH:
+  pc += fp[pc->a] != 0 ? pc->ref.target : 1;
   JAXREC_NEXT;
-  JAXREC_CASE(SWITCH) : {
+SWITCH:
+  {
     const Word index = std::clamp<Word>(fp[pc->a], 0, pc->b - 1);
     pc += pool[pc->ref.x + index];
   }
   JAXREC_NEXT;
-  JAXREC_CASE(JUMP) : pc += pc->ref.target;
+JUMP:
+  pc += pc->ref.target;
   JAXREC_NEXT;
 
-  JAXREC_CASE(CALL1) : {
+CALL1:
+  {
     JAXREC_ENTER;
     next[0] = fp[pc->a];
     fp = next;
     pc = code + pc->ref.target;
   }
   JAXREC_NEXT;
-  JAXREC_CASE(CALL2) : {
+CALL2:
+  {
     JAXREC_ENTER;
     next[0] = fp[pc->a];
     next[1] = fp[pc->b];
@@ -228,7 +226,8 @@ Exit Machine::run(Stack& stack) {
     pc = code + pc->ref.target;
   }
   JAXREC_NEXT;
-  JAXREC_CASE(CALL3) : {
+CALL3:
+  {
     JAXREC_ENTER;
     next[0] = fp[pc->a];
     next[1] = fp[pc->b];
@@ -237,7 +236,8 @@ Exit Machine::run(Stack& stack) {
     pc = code + pc->ref.target;
   }
   JAXREC_NEXT;
-  JAXREC_CASE(CALLN) : {
+CALLN:
+  {
     JAXREC_ENTER;
     const int32_t* args = pool + pc->ref.x + pc->b;
     for (int32_t i = 0; i < pc->a; ++i) next[i] = fp[args[i]];
@@ -245,7 +245,8 @@ Exit Machine::run(Stack& stack) {
     pc = code + pc->ref.target;
   }
   JAXREC_NEXT;
-  JAXREC_CASE(CALL_MEMO) : {
+CALL_MEMO:
+  {
     JAXREC_ENTER;
     stack.fp = fp;
     stack.pc = pc;
@@ -264,9 +265,12 @@ Exit Machine::run(Stack& stack) {
   }
   JAXREC_NEXT;
 
-  JAXREC_CASE(RET_MEMO) : keep_memo(fp, *pc);
+RET_MEMO:
+  keep_memo(fp, *pc);
   goto return_all;
-  JAXREC_CASE(RETN) : return_all : {
+RETN:
+return_all:
+  {
     const int32_t* from = pool + pc->ref.x;
     const int32_t count = pc->a;
     const Word* const registers = fp;
@@ -276,14 +280,16 @@ Exit Machine::run(Stack& stack) {
     for (int32_t i = 0; i < count; ++i) fp[to[i]] = registers[from[i]];
   }
   JAXREC_NEXT;
-  JAXREC_CASE(RET1) : {
+RET1:
+  {
     const Word result = fp[pc->a];
     pc = reinterpret_cast<const Instr*>(fp[-1]);
     fp -= frame_words;
     fp[pc[-1].dst] = result;
   }
   JAXREC_NEXT;
-  JAXREC_CASE(RET_IMM) : {
+RET_IMM:
+  {
     const Word result = pc->imm;
     pc = reinterpret_cast<const Instr*>(fp[-1]);
     fp -= frame_words;
@@ -291,11 +297,13 @@ Exit Machine::run(Stack& stack) {
   }
   JAXREC_NEXT;
 
-  JAXREC_CASE(END) : stack.fp = fp;
+END:
+  stack.fp = fp;
   budget_ = budget;
   return Exit::kDone;
 
-  JAXREC_CASE(JOIN) : stack.fp = fp;
+JOIN:
+  stack.fp = fp;
   stack.pc = pc;
   budget_ = budget;
   if (!stack.next_call()) {
@@ -307,36 +315,35 @@ Exit Machine::run(Stack& stack) {
   pc = stack.pc;
   JAXREC_NEXT;
 
-#define JAXREC_ARITHMETIC(op, f, d, t)                                                          \
-  JAXREC_CASE(op##_##d)                                                                         \
-      : fp[pc->dst] = to_word(ops::f::apply(from_word<t>(fp[pc->a]), from_word<t>(fp[pc->b]))); \
-  JAXREC_STEP;                                                                                  \
-  JAXREC_CASE(op##_##d##_IMM)                                                                   \
-      : fp[pc->dst] = to_word(ops::f::apply(from_word<t>(fp[pc->a]), from_word<t>(pc->imm)));   \
+#define JAXREC_ARITHMETIC(op, f, d, t)                                                         \
+  op##_##d : fp[pc->dst] =                                                                     \
+                 to_word(ops::f::apply(from_word<t>(fp[pc->a]), from_word<t>(fp[pc->b])));     \
+  JAXREC_STEP;                                                                                 \
+  op##_##d##_IMM : fp[pc->dst] =                                                               \
+                       to_word(ops::f::apply(from_word<t>(fp[pc->a]), from_word<t>(pc->imm))); \
   JAXREC_STEP;
   JAXREC_HOT_ARITHMETIC(JAXREC_ARITHMETIC)
   JAXREC_HOT_COMPARE(JAXREC_ARITHMETIC)
 #undef JAXREC_ARITHMETIC
 
 // Each way has its own jump, for the predictor.
-#define JAXREC_BRANCH(op, f, d, t)                                                   \
-  JAXREC_CASE(BRANCH_##op##_##d)                                                     \
-      : if (ops::f::apply(from_word<t>(fp[pc->a]), from_word<t>(fp[pc->b]))) {       \
-    pc += pc->ref.target;                                                            \
-    JAXREC_NEXT;                                                                     \
-  }                                                                                  \
-  JAXREC_STEP;                                                                       \
-  JAXREC_CASE(BRANCH_##op##_##d##_IMM)                                               \
-      : if (ops::f::apply(from_word<t>(fp[pc->a]), short_immediate<t>(pc->ref.x))) { \
-    pc += pc->ref.target;                                                            \
-    JAXREC_NEXT;                                                                     \
-  }                                                                                  \
+#define JAXREC_BRANCH(op, f, d, t)                                                           \
+  BRANCH_##op##_##d : if (ops::f::apply(from_word<t>(fp[pc->a]), from_word<t>(fp[pc->b]))) { \
+    pc += pc->ref.target;                                                                    \
+    JAXREC_NEXT;                                                                             \
+  }                                                                                          \
+  JAXREC_STEP;                                                                               \
+  BRANCH_##op##_##d##_IMM                                                                    \
+      : if (ops::f::apply(from_word<t>(fp[pc->a]), short_immediate<t>(pc->ref.x))) {         \
+    pc += pc->ref.target;                                                                    \
+    JAXREC_NEXT;                                                                             \
+  }                                                                                          \
   JAXREC_STEP;
   JAXREC_HOT_COMPARE(JAXREC_BRANCH)
 #undef JAXREC_BRANCH
 
 #define JAXREC_LOAD(d, t)                                                                       \
-  JAXREC_CASE(LOAD1_##d) : {                                                                    \
+  LOAD1_##d : {                                                                                 \
     const Word index = fp[pc->a];                                                               \
     const Bound& outer = bound[pc->b];                                                          \
     if (__builtin_expect(static_cast<uint64_t>(index) >= static_cast<uint64_t>(outer.size), 0)) \
@@ -347,31 +354,26 @@ Exit Machine::run(Stack& stack) {
   JAXREC_HOT_LOAD(JAXREC_LOAD)
 #undef JAXREC_LOAD
 
-#if !JAXREC_THREADED
-}
-#endif
+slow_call:
+  stack.fp = fp;
+  stack.pc = pc;
+  // The call is not made yet: it starts over.
+  budget_ = std::max<int64_t>(budget, 0);
+  switch (prepare_call(stack)) {
+    case Enter::kFault: return Exit::kFault;
+    case Enter::kStop: return Exit::kStopped;
+    case Enter::kGo: break;
+  }
+  fp = stack.fp;
+  limit = stack.limit;
+  budget = budget_;
+  JAXREC_NEXT;
 
-slow_call: stack.fp = fp;
-stack.pc = pc;
-// The call is not made yet: it starts over.
-budget_ = std::max<int64_t>(budget, 0);
-switch (prepare_call(stack)) {
-  case Enter::kFault: return Exit::kFault;
-  case Enter::kStop: return Exit::kStopped;
-  case Enter::kGo: break;
-}
-fp = stack.fp;
-limit = stack.limit;
-budget = budget_;
-JAXREC_NEXT;
-
-bad_index: stack.fp = fp;
-stack.pc = pc;
-fail_load(stack, 0);
-return Exit::kFault;
-#if !JAXREC_THREADED
-}
-#endif
+bad_index:
+  stack.fp = fp;
+  stack.pc = pc;
+  fail_load(stack, 0);
+  return Exit::kFault;
 }
 
 }  // namespace jaxrec::native

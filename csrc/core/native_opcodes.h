@@ -37,7 +37,7 @@ inline constexpr const char* kFormNames[] = {
 inline constexpr int kNumForms = sizeof(kFormNames) / sizeof(kFormNames[0]);
 
 inline constexpr int64_t kMagic = 0x6a6e;
-inline constexpr int64_t kVersion = 1;
+inline constexpr int64_t kVersion = 2;
 
 // Operations with instructions of their own, by the types that programs use most: X(Op, its type in
 // arith_ops.h, element type, C++ type). The others go through function pointers.

@@ -4,7 +4,6 @@
 #include <cfenv>
 #include <chrono>
 #include <exception>
-#include <system_error>
 
 namespace jaxrec::native {
 namespace {
@@ -232,7 +231,7 @@ void Pool::start_threads() {
         std::fesetenv(&environment);
         guarded(*workers_[i]);
       });
-  } catch (const std::system_error&) {  // no more threads to be had: those that run will do
+  } catch (const std::exception&) {  // no more threads to be had: those that run will do
   }
 }
 

@@ -14,8 +14,6 @@ namespace jaxrec::native {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
-constexpr int32_t kMostAutomaticWorkers = 8;
-constexpr int64_t kMostWorkers = 256;
 constexpr int64_t kMostStackBytes = int64_t{1} << 30;  // of one worker
 
 Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arrays, int64_t lanes,
@@ -34,7 +32,7 @@ Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arr
 int32_t choose_workers(const Request& request, const Program& program) {
   if (program.memo) return 1;  // one table of the calls made
   if (request.workers > 0) return static_cast<int32_t>(std::min(request.workers, kMostWorkers));
-  return std::min(processors(), kMostAutomaticWorkers);
+  return automatic_workers();
 }
 
 int64_t choose_depth(const Request& request, const Program& program) {

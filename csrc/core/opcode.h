@@ -11,7 +11,7 @@ namespace jaxrec {
   X(NEG) X(NOT) X(ABS) X(SIGN) X(SQRT) X(FLOOR) X(CEIL) X(ROUND) X(ROUND_EVEN)              \
   X(IS_FINITE) X(POPCNT) X(CLZ)                                                             \
   X(ADD) X(SUB) X(MUL) X(DIV) X(REM) X(MIN) X(MAX) X(AND) X(OR) X(XOR)                      \
-  X(SHL) X(SHRA) X(SHRL) X(POW) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)                        \
+  X(SHL) X(SHRA) X(SHRL) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)                        \
   X(IMPORT)
 // clang-format on
 
@@ -33,6 +33,6 @@ inline constexpr bool is_binary(Op op) { return op >= Op::ADD && op <= Op::GE; }
 
 /// First two words of every encoded program.
 inline constexpr int64_t kMagic = 0x6a72;
-inline constexpr int64_t kVersion = 2;
+inline constexpr int64_t kVersion = 3;
 
 }  // namespace jaxrec

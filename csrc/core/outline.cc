@@ -3,9 +3,9 @@
 namespace jaxrec {
 namespace {
 
-class Builder {
+class OutlineBuilder {
  public:
-  Builder(const Program& program, int32_t function, OutlineTable& table)
+  OutlineBuilder(const Program& program, int32_t function, OutlineTable& table)
       : program_(program), function_(program.functions[function]), table_(table) {
     outline_.function = function;
     outline_.calls = static_cast<int32_t>(table.calls.size());
@@ -89,7 +89,7 @@ int32_t extend(std::vector<T>& into, const std::vector<T>& from) {
 
 int32_t build_outline(const Program& program, int32_t function,
                       const std::vector<int32_t>& branches, OutlineTable& table) {
-  return Builder(program, function, table).run(branches);
+  return OutlineBuilder(program, function, table).run(branches);
 }
 
 int32_t OutlineTable::append(const OutlineTable& other) {

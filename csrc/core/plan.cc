@@ -7,13 +7,13 @@
 #include <new>
 
 #include "core/bind.h"
+#include "core/processors.h"
 
 namespace jaxrec {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostWidth = 1 << 24;
-constexpr int64_t kMostWorkers = 256;
 constexpr size_t kWholePath = 64;  // a path that is asked for is shown whole up to so many calls
 
 Status check_widths(Span<const int64_t> widths, Span<const double> costs, size_t cells) {

@@ -1,4 +1,4 @@
-// How many threads can run at the same time.
+// How many threads can run at the same time, and how many workers do.
 #pragma once
 
 #include <algorithm>
@@ -12,5 +12,10 @@ inline int32_t processors() {
   static const auto count = static_cast<int32_t>(std::thread::hardware_concurrency());
   return std::max(count, 1);
 }
+
+constexpr int64_t kMostWorkers = 256;  // that a caller may ask for
+
+/// The number of workers where the caller does not say.
+inline int32_t automatic_workers() { return std::min(processors(), 8); }
 
 }  // namespace jaxrec

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <numeric>
-#include <system_error>
 #include <thread>
 
 #include "core/deque.h"
@@ -19,7 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 16;                            // of looking before a worker parks
 constexpr auto kPoll = std::chrono::milliseconds(20);  // between looks for an interrupt
-constexpr int64_t kFirstRing = 64;
 
 class Run {
  public:
@@ -32,15 +31,16 @@ class Run {
         reports_(workers) {
     std::iota(ids_.begin(), ids_.end(), 0);
     for (int32_t i = 0; i < graph.size(); ++i) waiting_[i].store(graph.waiting[i]);
-    for (int32_t i = 0; i < workers; ++i) deques_.push_back(std::make_unique<Tasks>(kFirstRing));
+    for (int32_t i = 0; i < workers; ++i) deques_.push_back(std::make_unique<Tasks>());
     deal();
   }
 
   bool run(std::vector<WorkerReport>& reports) {
     std::vector<std::thread> threads;
+    threads.reserve(workers());
     try {
       for (int32_t i = 1; i < workers(); ++i) threads.emplace_back([this, i] { work(i); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       // No more threads to be had: those that there are do the work.
     }
     work(0);
@@ -73,16 +73,22 @@ class Run {
 
   void work(int32_t worker) {
     launcher_.begin(worker);
-    while (!over()) {
-      const int32_t* task = deques_[worker]->pop();
-      if (task == nullptr && is_busy(worker)) continue;
-      if (task == nullptr) task = find(worker);
-      if (task == nullptr) continue;
-      ++reports_[worker].tasks;
-      if (launcher_.launch(worker, *task)) finish(worker, *task);
-      else stop();
+    try {
+      while (!over()) step(worker);
+    } catch (const std::exception&) {  // memory, whatever the container calls it
+      stop();
     }
     launcher_.end(worker);
+  }
+
+  void step(int32_t worker) {
+    const int32_t* task = deques_[worker]->pop();
+    if (task == nullptr && is_busy(worker)) return;
+    if (task == nullptr) task = find(worker);
+    if (task == nullptr) return;
+    ++reports_[worker].tasks;
+    if (launcher_.launch(worker, *task)) finish(worker, *task);
+    else stop();
   }
 
   bool is_busy(int32_t worker) {

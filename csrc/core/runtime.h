@@ -40,7 +40,8 @@ enum class Waited { kNothing, kDone, kFailed };  // there was nothing to wait fo
 class Launcher {
  public:
   virtual ~Launcher() = default;
-  /// At the start and the end of a worker, on its thread. Worker 0 is the calling thread.
+  /// At the start and the end of a worker, on its thread. Worker 0 is the calling thread. Neither
+  /// may throw.
   virtual void begin(int32_t worker) = 0;
   virtual void end(int32_t worker) = 0;
   /// Runs a task, or sets it going. False: one failed, and nothing more is to be started.
@@ -58,7 +59,8 @@ struct WorkerReport {
   int64_t idle_ns = 0;
 };
 
-/// Runs all tasks. False: one failed, or the run was interrupted; every worker has stopped.
+/// Runs all tasks. False: one failed, the run was interrupted, or there was no memory; every worker
+/// has stopped.
 bool run_tasks(const TaskGraph& graph, int32_t workers, Launcher& launcher,
                std::vector<WorkerReport>& reports);
 

@@ -8,9 +8,9 @@ struct Slot {
   std::vector<int32_t> readers;  // tasks that read it since
 };
 
-class Builder {
+class EdgeBuilder {
  public:
-  Builder(const std::vector<SlotUse>& tasks, int32_t num_slots, TaskEdges& out)
+  EdgeBuilder(const std::vector<SlotUse>& tasks, int32_t num_slots, TaskEdges& out)
       : tasks_(tasks), slots_(num_slots), last_edge_(tasks.size(), -1), out_(out) {}
 
   Status run() {
@@ -55,7 +55,7 @@ class Builder {
 }  // namespace
 
 Status edges_of(const std::vector<SlotUse>& tasks, int32_t num_slots, TaskEdges& out) {
-  return Builder(tasks, num_slots, out).run();
+  return EdgeBuilder(tasks, num_slots, out).run();
 }
 
 }  // namespace jaxrec

@@ -12,7 +12,7 @@
 namespace jaxrec {
 namespace {
 
-constexpr int64_t kMostFrames = std::numeric_limits<int32_t>::max() / 4;
+constexpr int64_t kMostSteppedFrames = std::numeric_limits<int32_t>::max() / 4;
 // Rows begin behind a pad, and a frame may make many values before the next look at their number.
 constexpr size_t kMostValues = std::numeric_limits<int32_t>::max() - (1 << 26);
 
@@ -59,8 +59,9 @@ Status Stepper::start_unguarded(const Request& request, const Room& room) {
   if (!sizes) return program_error("the room needs a number a class and a number a cell");
   names_ = request.names;
   max_calls_ = request.max_calls;
-  call_limit_ = request.call_limit < 0 ? kMostFrames : std::min(request.call_limit, kMostFrames);
-  depth_limit_ = request.depth_limit < 0 ? kMostFrames : request.depth_limit;
+  call_limit_ = request.call_limit < 0 ? kMostSteppedFrames
+                                       : std::min(request.call_limit, kMostSteppedFrames);
+  depth_limit_ = request.depth_limit < 0 ? kMostSteppedFrames : request.depth_limit;
   lanes_ = request.lanes;
   collect_ = request.collect;
   table_ = std::make_unique<OutlineTable>(program_);

@@ -9,7 +9,6 @@ namespace {
 
 constexpr int64_t kBatch =
     1024;  // calls counted privately before they are added to the shared count
-constexpr int64_t kFirstRing = 64;
 constexpr size_t kFirstFrames = 256;
 constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
 
@@ -19,7 +18,6 @@ Worker::Worker(int32_t number, const Program& program, const std::vector<Outer>&
                Shared& shared)
     : number(number),
       table(program),
-      deque(kFirstRing),
       program_(program),
       shared_(shared),
       machine_(program, outers, arena, table),

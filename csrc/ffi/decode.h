@@ -38,20 +38,12 @@ inline Status decode_buffer(const xla::ffi::AnyBuffer& buffer, Array& out) {
   return {};
 }
 
-/// The program's words, which may come as pairs of 32-bit halves; `copy` then holds them.
-inline Status decode_words(const Array& array, std::vector<int64_t>& copy,
-                           Span<const int64_t>& out) {
-  const size_t bytes = byte_width(array.dtype) * static_cast<size_t>(array.size());
-  if (array.rank() == 1 && array.dtype == DType::kI64) {
-    out = {array.as<int64_t>(), bytes / sizeof(int64_t)};
-    return {};
-  }
-  const bool halves = array.dtype == DType::kI32 || array.dtype == DType::kU32;
-  if (array.rank() != 1 || !halves || bytes % sizeof(int64_t) != 0)
-    return program_error("it should come as int64 [n] or as int32 [2 n]");
-  copy.resize(bytes / sizeof(int64_t));
-  if (bytes != 0) std::memcpy(copy.data(), array.data, bytes);
-  out = copy;
+/// The program's words, which come as pairs of 32-bit halves: without x64 JAX has no others.
+inline Status decode_words(const Array& halves, std::vector<int64_t>& out) {
+  if (halves.rank() != 1 || halves.dtype != DType::kI32 || halves.size() % 2 != 0)
+    return program_error("it should come as int32 [2 n]");
+  out.resize(static_cast<size_t>(halves.size()) / 2);
+  if (!out.empty()) std::memcpy(out.data(), halves.data, out.size() * sizeof(int64_t));
   return {};
 }
 
@@ -77,17 +69,12 @@ class Attributes {
 
   void number(std::string_view name, int64_t& out) {
     if (!attrs_.contains(name)) return;
-    if (const auto wide = attrs_.get<int64_t>(name); wide.has_value()) out = *wide;
-    else if (const auto narrow = attrs_.get<int32_t>(name); narrow.has_value()) out = *narrow;
-    else fail(name, "an integer");
+    const auto value = attrs_.get<int64_t>(name);
+    if (value.has_value()) out = *value;
+    else fail(name, "an int64");
   }
 
   void flag(std::string_view name, bool& out) {
-    if (!attrs_.contains(name)) return;
-    if (const auto value = attrs_.get<bool>(name); value.has_value()) {
-      out = *value;
-      return;
-    }
     int64_t value = out;
     number(name, value);
     out = value != 0;

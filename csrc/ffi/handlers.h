@@ -5,8 +5,8 @@
 
 /// Plans a program and writes the schedule: `jaxrec_plan`.
 ///
-/// Arguments: the program (int64 [n], or int32/uint32 [2 n] where 64-bit arrays are switched off:
-/// the same memory), the entry function's control arguments ([lanes] each), the outer arrays.
+/// Arguments: the program (int32 [2 n], the halves of its words: JAX may have no int64), the entry
+/// function's control arguments ([lanes] each), the outer arrays.
 /// Results: the buffers of `jaxrec::fill`. Attributes: lanes, widths, costs, names, outer_lanes,
 /// max_calls, call_limit, depth_limit, collect, readers, workers, capacity; those that are
 /// absent have the defaults of `jaxrec::Request`. The handler has no state.

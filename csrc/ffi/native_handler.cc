@@ -23,9 +23,8 @@ Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
   const size_t num_outers = request.outer_lanes.size() / 2;
   if (arrays.size() < 1 + num_outers) return program_error("too few arguments");
-  std::vector<int64_t> words;  // of a program that came in halves
-  Span<const int64_t> program;
-  if (Status status = decode_words(arrays[0], words, program); !status.ok()) return status;
+  std::vector<int64_t> program;
+  if (Status status = decode_words(arrays[0], program); !status.ok()) return status;
   request.roots.assign(arrays.begin() + 1, arrays.end() - num_outers);
   request.outers.assign(arrays.end() - num_outers, arrays.end());
   if (Status status = decode_results(rets, request.results); !status.ok()) return status;

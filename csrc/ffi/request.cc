@@ -53,8 +53,8 @@ Status decode_arguments(const ffi::RemainingArgs& args, PlanCall& call) {
   if (args.size() < 1 + num_outers) return program_error("too few arguments");
   std::vector<Array> arrays;
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
-  if (Status status = decode_words(arrays[0], call.words, call.request.program); !status.ok())
-    return status;
+  if (Status status = decode_words(arrays[0], call.words); !status.ok()) return status;
+  call.request.program = call.words;
   const auto outers = arrays.end() - static_cast<std::ptrdiff_t>(num_outers);
   call.request.roots.assign(arrays.begin() + 1, outers);
   call.request.outers.assign(outers, arrays.end());

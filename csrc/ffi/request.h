@@ -13,7 +13,7 @@ namespace jaxrec {
 /// Everything of one call that asks for a schedule, decoded.
 struct PlanCall {
   Request request;
-  std::vector<int64_t> words;  // of a program that came in halves
+  std::vector<int64_t> words;  // of the program
   std::vector<Array> buffers;
   Span<const int64_t> capacity;
   Span<const int64_t> cell_capacity;

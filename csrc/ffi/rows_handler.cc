@@ -1,8 +1,8 @@
 #include <exception>
 
 #include "core/rows.h"
-#include "ffi/decode.h"
 #include "ffi/handlers.h"
+#include "ffi/request.h"
 
 namespace jaxrec {
 namespace {
@@ -11,10 +11,6 @@ namespace ffi = xla::ffi;
 using Rows = ffi::BufferR1<ffi::S32>;
 
 Span<const int32_t> view(const Rows& rows) { return {rows.typed_data(), rows.element_count()}; }
-
-ffi::Error to_error(const Status& status) {
-  return status.ok() ? ffi::Error::Success() : ffi::Error::Internal(status.text);
-}
 
 // Whether several elements share a byte, so that a row need not begin at one.
 bool is_packed(ffi::DataType type) {
@@ -39,45 +35,54 @@ bool split(const ffi::AnyBuffer& buffer, int64_t& rows, int64_t& row_size) {
   return true;
 }
 
-ffi::Error gather(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
+Status gather(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
   int64_t tape_rows = 0, row_size = 0, out_rows = 0, out_size = 0;
   const bool fits = split(tape, tape_rows, row_size) && split(*out, out_rows, out_size) &&
                     row_size == out_size &&
                     out_rows == static_cast<int64_t>(rows.element_count()) &&
                     tape.element_type() == out->element_type();
   if (!fits || is_packed(tape.element_type()))
-    return ffi::Error::InvalidArgument("the rows gathered are not rows of the tape");
+    return program_error("the rows gathered are not rows of the tape");
   const int64_t bytes = row_size * static_cast<int64_t>(ffi::ByteWidth(tape.element_type()));
-  return to_error(gather_rows(static_cast<const char*>(tape.untyped_data()), tape_rows, bytes,
-                              view(rows), static_cast<char*>(out->untyped_data())));
+  return gather_rows(static_cast<const char*>(tape.untyped_data()), tape_rows, bytes, view(rows),
+                     static_cast<char*>(out->untyped_data()));
 }
 
-ffi::Error sum(ffi::AnyBuffer tape, Rows readers, Rows pointers, ffi::Result<ffi::AnyBuffer> out) {
+Status sum(ffi::AnyBuffer tape, Rows readers, Rows pointers, ffi::Result<ffi::AnyBuffer> out) {
   int64_t tape_rows = 0, row_size = 0, out_rows = 0, out_size = 0;
   const bool fits = split(tape, tape_rows, row_size) && split(*out, out_rows, out_size) &&
                     row_size == out_size &&
                     out_rows + 1 == static_cast<int64_t>(pointers.element_count()) &&
                     tape.element_type() == out->element_type();
-  if (!fits) return ffi::Error::InvalidArgument("the rows summed are not rows of the tape");
+  if (!fits) return program_error("the rows summed are not rows of the tape");
   if (tape.element_type() == ffi::F32)
-    return to_error(sum_rows(tape.typed_data<float>(), tape_rows, row_size, view(readers),
-                             view(pointers), out->typed_data<float>()));
+    return sum_rows(tape.typed_data<float>(), tape_rows, row_size, view(readers), view(pointers),
+                    out->typed_data<float>());
   if (tape.element_type() == ffi::F64)
-    return to_error(sum_rows(tape.typed_data<double>(), tape_rows, row_size, view(readers),
-                             view(pointers), out->typed_data<double>()));
-  return ffi::Error::InvalidArgument("cotangents of a type that is neither float32 nor float64");
+    return sum_rows(tape.typed_data<double>(), tape_rows, row_size, view(readers), view(pointers),
+                    out->typed_data<double>());
+  return program_error("cotangents of a type that is neither float32 nor float64");
+}
+
+ffi::Error gather_impl(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
+  return guarded([&] { return gather(tape, rows, out); });
+}
+
+ffi::Error sum_impl(ffi::AnyBuffer tape, Rows readers, Rows pointers,
+                    ffi::Result<ffi::AnyBuffer> out) {
+  return guarded([&] { return sum(tape, readers, pointers, out); });
 }
 
 }  // namespace
 }  // namespace jaxrec
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_gather_rows, jaxrec::gather,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_gather_rows, jaxrec::gather_impl,
                               xla::ffi::Ffi::Bind()
                                   .Arg<xla::ffi::AnyBuffer>()
                                   .Arg<jaxrec::Rows>()
                                   .Ret<xla::ffi::AnyBuffer>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_sum_rows, jaxrec::sum,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_sum_rows, jaxrec::sum_impl,
                               xla::ffi::Ffi::Bind()
                                   .Arg<xla::ffi::AnyBuffer>()
                                   .Arg<jaxrec::Rows>()

@@ -72,12 +72,11 @@ class PyLauncher : public Launcher {
     State& state = states_[worker];
     // One thread state for all launches: making one takes longer than a launch.
     state.gil = PyGILState_Ensure();
-    try {
-      state.scope = options_.scope();
-      state.scope.attr("__enter__")();
-    } catch (nb::python_error& error) {
-      fail(error, -1);
-    }
+    tried(-1, [&] {
+      nb::object scope = options_.scope();
+      scope.attr("__enter__")();
+      state.scope = std::move(scope);  // entered, so to be left
+    });
     state.thread = PyEval_SaveThread();
   }
 
@@ -88,11 +87,8 @@ class PyLauncher : public Launcher {
       if (!failed_.load()) wait_for_oldest(state);
       else state.under_way.pop_front();
     }
-    try {
-      state.scope.attr("__exit__")(nb::none(), nb::none(), nb::none());
-    } catch (nb::python_error& error) {
-      fail(error, -1);
-    }
+    if (state.scope.is_valid())
+      tried(-1, [&] { state.scope.attr("__exit__")(nb::none(), nb::none(), nb::none()); });
     state.scope.reset();
     PyGILState_Release(state.gil);
   }
@@ -103,13 +99,7 @@ class PyLauncher : public Launcher {
     if (failed_.load() || (worker == 0 && !check_signals())) return false;
     time.worker = worker;
     time.start = now();
-    try {
-      states_[worker].under_way.emplace_back(number, call(tasks_[number]));
-    } catch (nb::python_error& error) {
-      fail(error, number);
-    } catch (const std::exception& error) {
-      fail_with(nb::module_::import_("builtins").attr("RuntimeError")(error.what()), number);
-    }
+    tried(number, [&] { states_[worker].under_way.emplace_back(number, call(tasks_[number])); });
     while (options_.ahead >= 0 && !failed_.load() &&
            static_cast<int64_t>(states_[worker].under_way.size()) > options_.ahead)
       wait_for_oldest(states_[worker]);
@@ -164,24 +154,29 @@ class PyLauncher : public Launcher {
     auto [task, token] = std::move(state.under_way.front());
     state.under_way.pop_front();
     if (options_.ahead < 0) return;
-    try {
-      options_.check(task, token);
-    } catch (nb::python_error& error) {
-      fail(error, task);
-    }
+    tried(task, [&] { options_.check(task, token); });
   }
 
   bool check_signals() {
     if (PyErr_CheckSignals() == 0) return true;
-    nb::python_error error;
-    fail(error, -1);
+    fail(nb::borrow(nb::python_error().value()), -1);
     return false;
   }
 
-  // The first failure is the one that is told. All need the lock.
-  void fail(nb::python_error& error, int32_t task) { fail_with(nb::borrow(error.value()), task); }
+  // All below need the lock.
+  template <class Work>
+  void tried(int32_t task, Work&& work) {
+    try {
+      work();
+    } catch (nb::python_error& error) {
+      fail(nb::borrow(error.value()), task);
+    } catch (const std::exception& error) {
+      fail(nb::handle(PyExc_RuntimeError)(error.what()), task);
+    }
+  }
 
-  void fail_with(nb::object error, int32_t task) {
+  // The first failure is the one that is told.
+  void fail(nb::object error, int32_t task) {
     if (failed_.exchange(true)) return;
     report_.error = std::move(error);
     report_.failed = task;
@@ -226,10 +221,12 @@ std::unique_ptr<RunReport> run_python(const nb::list& items, const nb::list& slo
   const RunOptions options{used, ahead, std::move(check), std::move(scope)};
   auto report = std::make_unique<RunReport>();
   PyLauncher launcher(tasks, slots, options, *report);
+  bool ended = false;
   {
     const nb::gil_scoped_release release;
-    run_tasks(graph, used, launcher, report->workers);
+    ended = run_tasks(graph, used, launcher, report->workers);
   }
+  if (!ended && report->error.is_none()) throw std::bad_alloc();
   return report;
 }
 

@@ -203,6 +203,10 @@ void test_refused() {
   code.ret({1});
   Native unset{{{1, 1, 2, code.words}}, {}};
   CHECK(has(unset.run(1, {{0}}), "register 1 is read before it is written"));
+  fib.outers.resize(65'535, {0});
+  CHECK(fib.run(1, {{3}}).ok());
+  fib.outers.resize(65'536, {0});  // more than an instruction can number
+  CHECK(has(fib.run(1, {{3}}), "a number of outer arrays is 65536"));
 }
 
 }  // namespace

@@ -106,13 +106,14 @@ def dependency_lists(forest: DependencyForest) -> list[tuple[list[int], list[int
         >>> dependency_lists(dependency_forest(token=[4, 5, 6, 7], head=[1, 2, -1, 2]))
         [([4, 5, 6, 7], [1, 2, -1, 2])]
     """
-    return [_sentence(forest, int(root)) for root in np.asarray(forest.roots)]
+    columns = (forest.token, forest.left, forest.right, forest.next, forest.roots)
+    token, left, right, following, roots = (np.asarray(column).tolist() for column in columns)
+    return [_sentence(token, left, right, following, root) for root in roots]
 
 
-def _sentence(forest: DependencyForest, root: int) -> tuple[list[int], list[int]]:
-    token, left, right, following = (
-        np.asarray(x).tolist() for x in (forest.token, forest.left, forest.right, forest.next)
-    )
+def _sentence(
+    token: list[int], left: list[int], right: list[int], following: list[int], root: int
+) -> tuple[list[int], list[int]]:
 
     def chain(first: int) -> list[int]:
         found = []

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
-from jaxrec.lowering._rows import gather
+from jaxrec.lowering._rows import gather, select_rows
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -181,14 +181,4 @@ def _unpacked(bound: Bound, rows: Sequence[Any]) -> list[Any]:
 
 def collected(bound: Bound) -> Any:
     """Which rows of the report of all calls are calls, `[max_calls]`."""
-    return jnp.arange(bound.layout.max_calls) < bound.tables.num_calls
-
-
-def select_rows(valid: Any, rows: Any) -> Any:
-    """Rows with zeros in the place of those that are not valid."""
-    return jnp.where(row_mask(valid, rows), rows, jnp.zeros_like(rows))
-
-
-def row_mask(valid: Any, rows: Any) -> Any:
-    """A mask of rows that broadcasts to all elements of a row."""
-    return valid.reshape(valid.shape + (1,) * (rows.ndim - 1))
+    return jnp.arange(bound.layout.max_calls) < bound.tables.num_collected

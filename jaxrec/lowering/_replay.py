@@ -27,10 +27,9 @@ from jaxrec.lowering._forward import (
     operands_at,
     plain_cell,
     results,
-    row_mask,
     with_roots,
 )
-from jaxrec.lowering._rows import gather
+from jaxrec.lowering._rows import gather, row_mask
 from jaxrec.lowering._zero import keeps_zero
 from jaxrec.primitives._order import MAX_ORDER
 from jaxrec.split._program import CellSpec, Program

@@ -88,8 +88,17 @@ def _sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
     def term(k: Any) -> Any:
         places = jnp.minimum(starts + k, reader_rows.shape[0] - 1)
         rows = gather(ct_tape, gather(reader_rows, places))
-        mask = (starts + k < ends).reshape(starts.shape + (1,) * (rows.ndim - 1))
-        return jnp.where(mask, rows, jnp.zeros_like(rows))
+        return select_rows(starts + k < ends, rows)
 
     most = jnp.max(ends - starts, initial=0)
     return lax.fori_loop(1, most, lambda k, total: total + term(k), term(0))
+
+
+def select_rows(valid: Any, rows: Any) -> Any:
+    """Rows with zeros in the place of those that are not valid."""
+    return jnp.where(row_mask(valid, rows), rows, jnp.zeros_like(rows))
+
+
+def row_mask(valid: Any, rows: Any) -> Any:
+    """A mask of rows that broadcasts to all elements of a row."""
+    return valid.reshape(valid.shape + (1,) * (rows.ndim - valid.ndim))

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec import _compat
+from jaxrec.lowering._rows import select_rows
 from jaxrec.primitives._params import Params, combine_patterns
 from jaxrec.schedule._plan import LanePattern
 
@@ -48,7 +49,7 @@ class Batch:
             bare: whether the roots' arguments have no axis of lanes, as there is one lane.
         """
         self.old, self._bare = params, bare
-        self.size = _axis_size(operands, dims) if size is None else size
+        self.size = axis_size(operands, dims) if size is None else size
         self._examples = [example(x, d) for x, d in zip(operands, dims, strict=True)]
         self._mapped = [d is not _compat.not_mapped for d in dims]
         for k in apart:
@@ -161,11 +162,11 @@ class _Groups:
 
     def split(self, x: Any) -> Any:
         """`[calls, ...]` of all examples to `[examples, calls of one, ...]`."""
-        return _masked(self.valid, x[self._rows])
+        return select_rows(self.valid, x[self._rows])
 
     def join(self, x: Any) -> Any:
         """The inverse of `split`."""
-        return _masked(self._is_call, x[self._example, self._within])
+        return select_rows(self._is_call, x[self._example, self._within])
 
 
 @functools.partial(jax.jit, static_argnames=("size", "lanes"), inline=True)
@@ -174,11 +175,8 @@ def _apart(arrays: Sequence[Any], size: int, lanes: int) -> list[Any]:
     return [x.reshape(size, lanes, *x.shape[1:]) for x in arrays]
 
 
-def _masked(mask: Any, x: Any) -> Any:
-    return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, jnp.zeros_like(x))
-
-
-def _axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
+def axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
+    """The size of the axis that `vmap` maps."""
     return next(
         x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not _compat.not_mapped
     )

@@ -199,7 +199,7 @@ def _count_calls(params: Params, operands: Sequence[Any]) -> int:
 
 def _run_counting(*operands: Any, params: Params) -> list[Any]:
     at, _, _ = run_invocation(params, params.layout(), operands)
-    return [at.tables.info[1]]
+    return [at.tables.num_calls]
 
 
 def derived_bound(params: Params) -> int | None:

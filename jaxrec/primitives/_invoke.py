@@ -112,7 +112,7 @@ class Invocation:
             return self._trace(cache)  # says which argument is no array
         definition, axes = self._definition, tuple(self._axes)
         key = definition, self._options.traced_by, self._tree, types, axes, _settings()
-        found = cache.get(key)
+        found = cache.current(key)
         if found is not None:
             return found
         traced = self._trace(cache)
@@ -127,7 +127,7 @@ class Invocation:
         strong = self._key(signature.strong())
         exact = self._key(signature)
         for key in (exact, self._key(signature.traced()), strong):
-            found = cache.get(key)
+            found = cache.current(key)
             if found is not None and not (key is strong and found.is_mixed):
                 return found
         examples = jax.tree.unflatten(
@@ -138,6 +138,7 @@ class Invocation:
         try:
             self._check_axes(source.axes, source.collectives)
             graph, captured = build_graph(source)
+            closure = source.closure()
         finally:
             source.let_go()
         result = source.entry.result
@@ -154,6 +155,7 @@ class Invocation:
             hidden,
             lasts,
             source.is_mixed,
+            closure,
         )
         if lasts:
             cache[exact] = cache[self._key(args)] = traced

@@ -116,7 +116,7 @@ def run_compiled(
 def compiled_programs(program: Program) -> int:
     """XLA programs compiled so far for eager calls of a program."""
     made = list(program.cache.values())
-    jitted = sum(fun._cache_size() for fun in made if hasattr(fun, "_cache_size"))
+    jitted = sum(map(_compat.compiled_count, made))
     return jitted + sum(isinstance(fun, Kernel) for fun in made)
 
 
@@ -145,10 +145,3 @@ def zero_tangent(x: Any) -> Any:
     """The tangent of a value that has no derivative."""
     aval = _compat.aval_of(x)
     return _compat.Zero(aval.to_tangent_aval())
-
-
-def axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
-    """The size of the axis that `vmap` maps."""
-    return next(
-        x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not _compat.not_mapped
-    )

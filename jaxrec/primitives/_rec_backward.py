@@ -12,11 +12,10 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec.executors.host._run import run_host_backward
-from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
     Wrt,
-    axis_size,
     check_compilable,
     over_stack,
     rec_backward_p,

@@ -11,13 +11,12 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec.lowering._forward import results, run_forward
-from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
     Wrt,
-    axis_size,
     check_compilable,
     over_stack,
     rec_backward_p,

@@ -14,7 +14,7 @@ from jax import lax
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec.lowering._forward import row_mask
+from jaxrec.lowering._rows import row_mask
 from jaxrec.primitives._batching import Batch, example
 from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._params import Params

@@ -34,6 +34,10 @@ class Repeat:
         self._roots = [(k, traced.dtypes[k]) for k in traced.roots]
         self._put = _compat.Put(default_device())
 
+    def holds(self) -> bool:
+        """Whether the function closes over the same as when it was traced."""
+        return self._traced.closure.holds()
+
     def __call__(self, numbers: Sequence[Any]) -> Any:
         """Calls the function; every number is of the type of the one it stands for.
 

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 
 from jaxrec import _compat
-from jaxrec.executors.host._plan import as_jax
 from jaxrec.executors.host._run import plan_of
-from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._capacity import on_graph
 from jaxrec.primitives._params import Params
-from jaxrec.primitives._primitives import Wrt, axis_size, rec_forward_p, zero_tangent
+from jaxrec.primitives._primitives import Wrt, rec_forward_p, zero_tangent
 from jaxrec.primitives._residuals import BLANK, UNTAKEN, backward_of, split_residuals, state_of
 from jaxrec.primitives._results import outcome_types
 
@@ -83,12 +82,12 @@ def collect_lanes(batch: Batch, wrt: Wrt, residuals: Sequence[Any]) -> tuple[Any
     if not batch.params.collect:
         return None
     if batch.params.executor == "host":
-        tables = as_jax(plan_of(residuals[1:]).tables)
-        return tables.calls_lane, tables.num_calls
+        tables = plan_of(residuals[1:]).tables
+        return jnp.asarray(tables.calls_lane), jnp.asarray(tables.num_collected)
     avals = [_compat.aval_of(x) for x in batch.operands]
     backward = backward_of(batch.params, wrt, avals)
     tables, _, _ = split_residuals(batch.params, backward, residuals)
-    return tables.calls_lane, tables.num_calls
+    return tables.calls_lane, tables.num_collected
 
 
 def zeros_of(aval: Any) -> Any:

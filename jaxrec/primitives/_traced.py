@@ -15,6 +15,7 @@ from jaxrec import _compat
 from jaxrec.executors.host._options import default_device
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.split._program import Program
+from jaxrec.trace._closure import Closure
 from jaxrec.trace._signature import Signature, strong
 
 
@@ -31,6 +32,7 @@ class Traced:
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
             is a traced value that it closes over or the size of an axis of `shard_map`.
         is_mixed: whether it computes with more than one floating type.
+        closure: what the functions close over, to see whether it changes.
     """
 
     program: Program
@@ -40,6 +42,7 @@ class Traced:
     hidden: tuple[Any, ...]
     lasts: bool
     is_mixed: bool
+    closure: Closure
 
     @functools.cached_property
     def dtypes(self) -> tuple[Any, ...]:
@@ -88,6 +91,20 @@ class Traces(dict[Any, Traced]):
     lets go of the traces lets go of that too, such as a function that is defined anew.
     """
 
+    def current(self, key: Any) -> Traced | None:
+        """What was traced for a key, unless what it closes over has changed since."""
+        found = self.get(key)
+        if found is None or found.closure.holds():
+            return found
+        self.drop(found)
+        return None
+
+    def drop(self, traced: Traced) -> None:
+        """Forgets one trace."""
+        for key in [k for k, other in list(self.items()) if other is traced]:
+            self.pop(key, None)
+        traced.program.let_go()
+
     def let_go(self) -> None:
         """Forgets everything."""
         made = list(self.values())
@@ -113,7 +130,7 @@ class CacheInfo(NamedTuple):
 
 def cache_info(cache: Traces) -> CacheInfo:
     """What a recursive function has traced and compiled so far."""
-    programs = {traced.program for traced in cache.values()}
+    programs = {traced.program for traced in list(cache.values())}
     return CacheInfo(traces=len(programs), compilations=sum(map(compiled_programs, programs)))
 
 

@@ -7,7 +7,6 @@ a fixed width, and rows past its count land there (forward behind, backward in f
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -275,14 +274,18 @@ class Tables:
 
     @property
     def num_calls(self) -> jax.Array:
-        """How many calls are reported by `collect`."""
+        """How many calls there are."""
+        return self.info[1]
+
+    @property
+    def num_collected(self) -> jax.Array:
+        """How many calls `collect` reports."""
         return self.info[2]
 
 
 jax.tree_util.register_dataclass(Tables)
 
 
-@functools.cache
 def _info_size(results: int, collect: bool, classes: int, cells: int) -> int:
     return 4 + results * (2 if collect else 1) + 2 * classes + cells
 

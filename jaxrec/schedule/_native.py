@@ -87,9 +87,11 @@ def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]
         names, outer_lanes = call.program.names, call.outer_lanes
         return list(staged(*arrays, names=names, outer_lanes=outer_lanes, **attributes))
 
+    first = 1 + len(roots)
+
     def elsewhere(*arrays: Any) -> list[Any]:
+        # JAX keeps this function: it must not hold tracers.
         def on_host(*given: Any) -> list[Any]:
-            first = 1 + len(roots)
             return run_on_host(call, given[1:first], given[first:])
 
         return jax.pure_callback(on_host, shapes, *arrays, vmap_method="sequential")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
+from jaxrec import _core
 from jaxrec.graph._check import check_graph
 from jaxrec.graph._ir import Atom, Call, Graph, Prim, Region, Switch, Value, walk
 from jaxrec.primitives._order import has_rule
@@ -26,8 +27,6 @@ from jaxrec.split._memo import check_shared
 from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._outer import find_outers
 from jaxrec.split._scalar import DTYPES
-
-_MAGIC, _VERSION = 0x6A72, 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -279,7 +278,7 @@ def _encode(
         functions += _counted([bundles.of(v) for v in results])
         functions += [code.num_registers, code.num_slots]
         functions += _counted(code.words)
-    words = [_MAGIC, _VERSION, len(table.values)]
+    words = [_core.MAGIC, _core.VERSION, len(table.values)]
     for value in table.values:
         words += [DTYPES[value.aval.dtype.name], value.aval.ndim]
     words += [len(bundles.members), len(specs)]

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax.extend.core import ClosedJaxpr
 
 from jaxrec.trace._signature import Signature
+
+
+class Identity:
+    """A static argument that equals only itself: the object that a method is bound to.
+
+    Attributes:
+        is_weak: whether it does not keep the object, which the object has to allow.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._hash = id(value)
+        try:
+            self._get = weakref.ref(value)
+            self.is_weak = True
+        except TypeError:
+            self._get = lambda: value
+            self.is_weak = False
+
+    @property
+    def value(self) -> Any:
+        """The object; None once it is gone."""
+        return self._get()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Identity):
+            return False
+        return self is other or (self.value is not None and self.value is other.value)
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclasses.dataclass(frozen=True)

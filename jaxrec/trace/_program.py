@@ -13,6 +13,7 @@ learning frameworks with recursion" (EuroSys 2018), section 4.1, where the user 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import sys
 import weakref
@@ -28,7 +29,8 @@ from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
 from jaxrec.trace._body import axes_of, floating_types, trace_body
-from jaxrec.trace._instance import Definition, Instance
+from jaxrec.trace._closure import Closure
+from jaxrec.trace._instance import Definition, Identity, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
@@ -80,6 +82,15 @@ class TracedProgram:
         except BaseException:
             self.let_go()
             raise
+
+    def closure(self) -> Closure:
+        """What the functions close over."""
+        definitions = {x.definition for x in self.instances if not x.definition.helper}
+        static = [value for d in definitions for _, value in d.static]
+        return Closure(
+            [*(inspect.unwrap(d.fun) for d in definitions), *filter(callable, static)],
+            [value for value in static if isinstance(value, Identity)],
+        )
 
     def let_go(self) -> None:
         """Forgets what the functions close over, once the graph is built."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,20 +18,7 @@ from jaxrec.primitives._invoke import Invocation, Options
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.trace import _context
-from jaxrec.trace._instance import Definition
-
-
-class _Identity:
-    """A static argument that equals only itself: the object that a method is bound to."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+from jaxrec.trace._instance import Definition, Identity
 
 
 class RecFn:
@@ -85,7 +73,7 @@ class RecFn:
         is_plain = not (kwargs or self._bound or self._static)
         types = (*map(type, args), _compat.context()) if is_plain else None
         repeat = self._repeats.get(types)
-        if repeat is not None and _compat.evaluates_now():
+        if repeat is not None and _compat.evaluates_now() and repeat.holds():
             try:
                 return repeat(args)
             except (OverflowError, FloatingPointError):
@@ -261,14 +249,24 @@ class RecFn:
         if self._bound or is_method:
             name, instance = next(iter(arguments.items()))
             if jax.tree_util.all_leaves([instance]):
-                static[name] = _Identity(instance)
+                static[name] = Identity(instance)
         self._check_hashable(static)
         # With their types, since 1, 1.0 and True are equal, but do not compute the same.
         values = tuple((name, type(value), value) for name, value in static.items())
         key = (values, tuple(arguments))
-        if key not in self._definitions:
-            self._definitions[key] = self._definition(static, values, tuple(arguments))
-        return self._definitions[key], [v for n, v in arguments.items() if n not in static]
+        definition = self._definitions.get(key)
+        if definition is None:
+            definition = self._definition(static, values, tuple(arguments))
+            self._definitions[key] = definition
+            self._forget_with(static, key)
+        return definition, [v for n, v in arguments.items() if n not in static]
+
+    def _forget_with(self, static: dict[str, Any], key: Any) -> None:
+        """Forgets a definition, and what was traced of it, with the object that it is bound to."""
+        for value in static.values():
+            if isinstance(value, Identity) and value.is_weak:
+                gone = weakref.finalize(value.value, _forget, self._definitions, self._cache, key)
+                gone.atexit = False
 
     def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by the names of the parameters, defaults included."""
@@ -295,17 +293,18 @@ class RecFn:
             ordered: the names of all arguments.
         """
         names = tuple(n for n in ordered if n not in static)
+        body, signature = self._fun, self._signature  # not `self`, which has the bound object
 
         def restored(dynamic: Sequence[Any]) -> inspect.BoundArguments:
             values = dict(zip(names, dynamic, strict=True))
-            values |= {n: v.value if isinstance(v, _Identity) else v for n, v in static.items()}
+            values |= {n: v.value if isinstance(v, Identity) else v for n, v in static.items()}
             arguments = {n: values[n] for n in ordered}
-            return inspect.BoundArguments(self._signature, arguments)  # type: ignore[arg-type]
+            return inspect.BoundArguments(signature, arguments)  # type: ignore[arg-type]
 
-        @functools.wraps(self._fun)
+        @functools.wraps(body)
         def fun(*dynamic: Any) -> Any:
             arguments = restored(dynamic)
-            return self._fun(*arguments.args, **arguments.kwargs)
+            return body(*arguments.args, **arguments.kwargs)
 
         out = self._options.out
         if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
@@ -328,6 +327,12 @@ class RecFn:
                     f"static argument {name} of {self._name} is a {type(value).__name__}, which is "
                     "not hashable; static arguments are compared to find the traced program"
                 ) from None
+
+
+def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any) -> None:
+    definition = definitions.pop(key, None)
+    for traced in [t for k, t in list(cache.items()) if k[0] == definition]:
+        cache.drop(traced)
 
 
 _STATIC = ("static_argnums", "static_argnames")

@@ -16,7 +16,6 @@ from jaxrec.data import Forest
 from jaxrec.models import RNTN, TreeClassifier, TreeLSTM, TreeRNN, label_loss
 from jaxrec.optim import RowOptimizer, gather_rows
 from jaxrec.train._batching import TrainBatch
-from jaxrec.train._compile import compiled
 from jaxrec.train._evaluate import Counts, count
 from jaxrec.train._optimizers import make_optimizer
 from jaxrec.train._settings import Settings
@@ -92,9 +91,20 @@ def make_program(settings: Settings, task: Task) -> Program:
     )
     return Program(
         state=_first_state(split, optimizers),
-        step=compiled(_make_step(split, optimizers, settings.seed), settings.executor, (0,)),
-        score=compiled(_make_score(split), settings.executor),
+        step=_compiled(_make_step(split, optimizers, settings.seed), settings.executor, (0,)),
+        score=_compiled(_make_score(split), settings.executor),
     )
+
+
+def _compiled(fun: Callable[..., Any], executor: str, donate: tuple[int, ...] = ()) -> Any:
+    """A function as one compiled program, or as it is for an executor that runs eagerly.
+
+    Args:
+        fun: A pure function of pytrees.
+        executor: Only ``"graph"`` runs inside a compiled program.
+        donate: Positions of the arguments whose buffers the result may take over.
+    """
+    return jax.jit(fun, donate_argnums=donate) if executor == "graph" else fun
 
 
 def _model(settings: Settings, task: Task) -> TreeClassifier:

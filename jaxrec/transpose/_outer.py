@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import Bound, operands_at, select_rows
-from jaxrec.lowering._rows import gather_rows
+from jaxrec.lowering._forward import Bound, operands_at
+from jaxrec.lowering._rows import gather_rows, select_rows
 from jaxrec.lowering._zero import keeps_zero
 from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern

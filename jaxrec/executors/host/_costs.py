@@ -118,19 +118,19 @@ def _measured(
     host = params.host
     assert host is not None
     types = tuple((operands[p].shape, operands[p].dtype) for p in spec.outers)
-    workers = host.workers
+    workers, device = host.workers, host.devices[host.device_of(spec.cell.name)]
+    one_thread = host.fills_cores(workers)
 
     def measured() -> tuple[float, float]:
         waves = int(min(max(_LAUNCH_MEASURED / guess, 1), _WAVES))
-        one_thread = host.fills_cores(workers)
         # What XLA does not divide among its threads takes as long without them.
-        together = _runnable(params, operands, spec, width, waves, one_thread)
+        together = _runnable(params, operands, spec, width, waves, device, one_thread)
         divided = one_thread and width * cell_flops(spec.cell) > _SPLIT_FLOPS
-        alone = _runnable(params, operands, spec, width, waves) if divided else together
+        alone = _runnable(params, operands, spec, width, waves, device) if divided else together
         found = _seconds(alone, 1, waves)
         return found, found if workers == 1 else _seconds(together, workers, waves)
 
-    key = ("host costs", spec.cell.index, width, types, workers)
+    key = ("host costs", spec.cell.index, width, types, workers, device, one_thread)
     return params.program.cache.once(key, measured)
 
 
@@ -140,9 +140,10 @@ def _runnable(
     spec: CellSpec,
     width: int,
     waves: int,
+    device: Any,
     one_thread: bool = False,
 ) -> Callable[[], Any]:
-    """A launch of some waves of a cell, on zeros, compiled."""
+    """A launch of some waves of a cell, on zeros, compiled for a device."""
     by_row = [params.patterns[p] is not None for p in spec.outers]
     wave = wave_function(params.program, spec, by_row, width)
     classes = params.program.classes
@@ -157,7 +158,7 @@ def _runnable(
     def run(outers: Any, *rows: Any) -> Any:
         return jax.lax.map(lambda row: wave(outers, *row[1:]), rows)
 
-    given = (outers, number, exports, inputs)
+    given = jax.device_put((outers, number, exports, inputs), device)
     # Not `jax.jit`, which would compile once more for threads without the settings of this one.
     compiled = jax.jit(run).lower(*given).compile(compiler_options=compiler_options(one_thread))
     jax.block_until_ready(compiled(*given))

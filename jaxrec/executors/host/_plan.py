@@ -269,8 +269,3 @@ def _from_words(words: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.itemsize == 4:
         return jax.lax.bitcast_convert_type(words, dtype)
     return jax.lax.bitcast_convert_type(words.reshape(-1, 2), dtype)
-
-
-def as_jax(tree: Any) -> Any:
-    """Arrays of the host as arrays of JAX."""
-    return jax.tree.map(jnp.asarray, tree)

@@ -147,7 +147,7 @@ def _backward(
     cotangents: Sequence[Any],
 ) -> BackwardRun:
     """The backward pass, whose tasks are still to be added."""
-    plan = HostPlan.from_bytes(residuals[0])
+    plan = plan_of(residuals)
     call = _call(params, operands, plan)
     backward = differentiated(call, wrt)
     values = (call.tasks.value(x) for x in residuals[1:])

@@ -1,0 +1,189 @@
+"""What a body closes over: a call means the value of now, not that of when it was traced."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jaxrec as jr
+
+executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+
+weight = jnp.ones(2)
+
+
+def scaled(x):
+    return weight * x
+
+
+@jr.rec_fn
+def power(x, n):
+    return jr.cond(n == 0, lambda: x, lambda: scaled(power(x, n - 1)))
+
+
+@pytest.fixture(autouse=True)
+def as_it_was():
+    global weight
+    weight = jnp.ones(2)
+
+
+@executors
+def test_a_variable_of_the_module(executor):
+    global weight
+    with jr.executor(executor):
+        np.testing.assert_array_equal(power(jnp.ones(2), 3), 1)
+        weight = jnp.full(2, 2.0)
+        np.testing.assert_array_equal(power(jnp.ones(2), 3), 8)
+
+
+@pytest.mark.parametrize("transform", [jax.grad, lambda f: jax.jit(jax.grad(f))])
+def test_a_variable_that_is_differentiated_later(transform):
+    def loss(w):
+        global weight
+        weight = w
+        return power(jnp.ones(2), 3).sum()
+
+    assert float(loss(jnp.full(2, 2.0))) == 16
+    np.testing.assert_array_equal(transform(loss)(jnp.full(2, 2.0)), 12)
+    np.testing.assert_array_equal(jax.vmap(loss)(jnp.ones((3, 2))), 2)
+
+
+def test_a_variable_of_an_enclosing_function():
+    factor = 2
+
+    @jr.rec_fn
+    def double(n):
+        return jr.cond(n == 0, lambda: 1, lambda: factor * double(n - 1))
+
+    assert [double(3), double(3)] == [8, 8]  # the second as a repeat of the first
+    factor = 3
+    assert double(3) == 27
+
+
+def test_what_is_in_a_pytree():
+    params = {"w": jnp.ones(2), "b": None}
+
+    @jr.rec_fn
+    def affine(x, n):
+        def more():
+            y = params["w"] * affine(x, n - 1)
+            return y if params["b"] is None else y + params["b"]
+
+        return jr.cond(n == 0, lambda: x, more)
+
+    np.testing.assert_array_equal(affine(jnp.ones(2), 2), 1)
+    params["w"] = jnp.full(2, 2.0)
+    np.testing.assert_array_equal(affine(jnp.ones(2), 2), 4)
+    params["b"] = jnp.ones(2)
+    np.testing.assert_array_equal(affine(jnp.ones(2), 2), 7)
+
+
+def test_a_module_that_is_updated():
+    linear = nnx.Linear(2, 2, use_bias=False, rngs=nnx.Rngs(0))
+
+    @jr.rec_fn
+    def layers(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: linear(layers(x, n - 1)))
+
+    before = layers(jnp.ones(2), 2)
+    linear.kernel[...] = 2 * linear.kernel[...]
+    np.testing.assert_allclose(layers(jnp.ones(2), 2), 4 * before, rtol=1e-5)
+
+
+class Plain:
+    def __init__(self, w):
+        self.w, self.calls = w, 0
+
+    @jr.rec_fn
+    def total(self, n):
+        return jr.cond(n == 0, lambda: self.w, lambda: self.w + self.total(n - 1))
+
+
+@executors
+def test_an_object_that_a_method_is_bound_to(executor):
+    plain = Plain(jnp.ones(2))
+    with jr.executor(executor):
+        np.testing.assert_array_equal(plain.total(3), 4)
+        plain.w = jnp.full(2, 10.0)
+        np.testing.assert_array_equal(plain.total(3), 40)
+
+
+def test_a_helper_that_is_redefined(monkeypatch):
+    np.testing.assert_array_equal(power(jnp.ones(2), 3), 1)
+    monkeypatch.setitem(globals(), "scaled", lambda x: 5 * x)
+    np.testing.assert_array_equal(power(jnp.ones(2), 3), 125)
+
+
+def test_a_function_that_is_passed():
+    factor = jnp.ones(2)
+
+    @functools.partial(jr.rec_fn, static_argnums=0)
+    def applied(f, x, n):
+        return jr.cond(n == 0, lambda: x, lambda: f(applied(f, x, n - 1)))
+
+    def times(x):
+        return factor * x
+
+    np.testing.assert_array_equal(applied(times, jnp.ones(2), 2), 1)
+    factor = jnp.full(2, 3.0)
+    np.testing.assert_array_equal(applied(times, jnp.ones(2), 2), 9)
+
+
+def test_what_bodies_do_not_name_may_change():
+    plain = Plain(jnp.ones(2))
+    plain.total.clear_cache()
+    for _ in range(3):
+        plain.calls += 1
+        plain.total(3)
+    assert plain.total.cache_info().traces == 1
+
+
+def test_what_was_traced_before_is_forgotten():
+    global weight
+    power.clear_cache()
+    for k in range(3):
+        weight = jnp.full(2, float(k))
+        np.testing.assert_array_equal(power(jnp.ones(2), 1), k)
+    assert power.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.grad])
+def test_an_object_is_freed_with_what_was_traced_of_it(transform):
+    Plain.total.clear_cache()
+
+    def total(w):
+        plain = Plain(w)
+        objects.append(weakref.ref(plain))
+        return plain.total(3).sum()
+
+    objects = []
+    for _ in range(3):
+        transform(total)(jnp.ones(2))
+    gc.collect()
+    assert [ref() for ref in objects] == [None, None, None]
+    assert Plain.total.cache_info().traces == 0
+
+
+class Slotted:
+    __slots__ = ("w",)
+
+    def __init__(self, w):
+        self.w = w
+
+    @jr.rec_fn
+    def total(self, n):
+        return jr.cond(n == 0, lambda: self.w, lambda: self.w + self.total(n - 1))
+
+
+def test_an_object_that_cannot_be_referred_to_weakly():
+    slotted = Slotted(jnp.ones(2))
+    np.testing.assert_array_equal(slotted.total(3), 4)
+    slotted.w = jnp.full(2, 10.0)
+    np.testing.assert_array_equal(slotted.total(3), 40)
