@@ -39,7 +39,7 @@ test-cpp: $(READY)
 
 # make train [DATA=directory of a treebank] [ARGS="--epochs 3 ..."]
 train: $(READY)
-	$(BIN)/python -m jaxrec.train $(if $(DATA),--data $(DATA)) $(ARGS)
+	$(BIN)/python -m jaxrec.train $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

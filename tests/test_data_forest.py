@@ -82,6 +82,8 @@ def test_a_forest_is_a_pytree() -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"got no trees, expected at least one"):
         pack([], VOCABULARY)
+    with pytest.raises(ValueError, match="pack: got no trees"):
+        pack(iter([]), VOCABULARY)
     pair = Tree(1, children=(Tree(1, "a"), Tree(1, "b")))
     message = r"got pad_to=3, but the 2 trees have 4 nodes; pass pad_to=4 or more, or None"
     with pytest.raises(ValueError, match=message):

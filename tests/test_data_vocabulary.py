@@ -107,6 +107,12 @@ def test_drawn_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert np.abs(glove(vectors(tmp_path, "a 1 2\n"), vocabulary, scale=9).vectors).max() > 0.05
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    table, coverage = glove(vectors(tmp_path, b"\xef\xbb\xbfgood 1 2\n"), Vocabulary(["good"]))
+    assert table[1].tolist() == [1, 2]
+    assert coverage == 1
+
+
 def test_a_file_may_hold_the_unknown_word_and_odd_line_ends(tmp_path: Path) -> None:
     table, coverage = glove(vectors(tmp_path, "<unk> 1 2 \r\nx\x85y 3 4"), Vocabulary(["x\x85y"]))
     assert table.tolist() == [[1, 2], [3, 4]]
@@ -123,7 +129,8 @@ def test_a_file_may_hold_the_unknown_word_and_odd_line_ends(tmp_path: Path) -> N
         ("a\n", r"line 1: expected a word and some numbers .* found 'a'"),
         ("a 1 2\nb c 2\n", r"line 2: expected 2 numbers at the end of the line: .*'c'"),
         ("a 1 2\nb 1  2\n", r"line 2: expected 2 numbers at the end of the line"),
-        ("a 1 nan\n", r"line 1: expected finite numbers, found inf or nan"),
+        ("a 1 nan\n", r"line 1: expected numbers that are finite in float32, found others"),
+        ("a 1 1\nb 1e39 2\n", r"line 2: expected numbers that are finite in float32"),
         (b"a 1 2\n\xff 1 2\n", r"line 2: expected UTF-8 text"),
         ("", r"line 1: expected a word and its numbers, found an empty file"),
     ],

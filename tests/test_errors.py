@@ -491,6 +491,13 @@ class TestWordsForWhatIsWrong:
             def down(self, x, n):
                 return jr.cond(n <= 0, lambda: x, lambda: self.drop(self.down(x, n - 1)))
 
+            @jr.rec_fn
+            def first(self, x, n):
+                y = self.drop(x)
+                return jr.cond(n <= 0, lambda: y, lambda: self.first(y, n - 1))
+
         message = r"down changes a module .* pure, .* Pass randomness as a key, with rngs=jaxrec"
         with pytest.raises(jr.UnsupportedError, match=message):
             Layer().down(jnp.ones(3), 2)
+        with pytest.raises(jr.UnsupportedError, match="first changes its argument self in place"):
+            Layer().first(jnp.ones(3), 2)

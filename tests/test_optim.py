@@ -154,3 +154,5 @@ def test_errors_name_the_numbers():
         optim.used_rows([3, 10], 10)
     with pytest.raises(ValueError, match="use 2 distinct rows, but capacity is 1"):
         optim.used_rows([3, 4, 4], 10, 1)
+    with pytest.raises(ValueError, match="rows are numbered in int32"):
+        optim.used_rows([2**40], 2**41)

@@ -99,7 +99,9 @@ def dependency_lists(forest: DependencyForest) -> list[tuple[list[int], list[int
         forest: As `dependency_forest` or `jaxrec.models.GeneratedTrees.forest` makes it.
 
     Returns:
-        `(words, heads)` of each tree; a head is a position in the sentence, -1 for the root.
+        `(words, heads)` of each tree; a head is a position in the sentence, -1 for the root. The
+        links say on which side of its head a word is, and in which order on that side. So where
+        arcs cross, the words come in the order in which no arcs do.
 
     Example:
         >>> from jaxrec.data import dependency_forest, dependency_lists
@@ -114,7 +116,6 @@ def dependency_lists(forest: DependencyForest) -> list[tuple[list[int], list[int
 def _sentence(
     token: list[int], left: list[int], right: list[int], following: list[int], root: int
 ) -> tuple[list[int], list[int]]:
-
     def chain(first: int) -> list[int]:
         found = []
         while first >= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import jax
@@ -92,7 +92,7 @@ class _Columns:
         return Forest(*(np.array(column, np.int32) for column in columns))
 
 
-def pack(trees: Sequence[Tree], vocabulary: Vocabulary, pad_to: int | None = None) -> Forest:
+def pack(trees: Iterable[Tree], vocabulary: Vocabulary, pad_to: int | None = None) -> Forest:
     """Packs binary trees into one forest.
 
     Args:
@@ -116,13 +116,13 @@ def pack(trees: Sequence[Tree], vocabulary: Vocabulary, pad_to: int | None = Non
     """
     if isinstance(trees, Tree):
         raise TypeError("pack: got a Tree, expected a sequence of them: pass [tree]")
-    if not trees:
-        raise ValueError("pack: got no trees, expected at least one")
     columns = _Columns()
     for number, tree in enumerate(trees):
         if not isinstance(tree, Tree):
             raise TypeError(f"pack: trees[{number}] is {tree!r}, expected a jaxrec.data.Tree")
         columns.append_tree(tree, vocabulary)
+    if not columns.roots:
+        raise ValueError("pack: got no trees, expected at least one")
     forest = columns.forest()
     return forest if pad_to is None else pad(forest, pad_to)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxrec.data._vocabulary import Vocabulary
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 _Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 
@@ -113,14 +114,17 @@ def _floats(fields: list[str], path: Path, number: int) -> list[float]:
         raise ValueError(
             f"{path}, line {number}: expected {len(fields)} numbers at the end of the line: {error}"
         ) from None
-    if not math.isfinite(sum(values)):
-        raise ValueError(f"{path}, line {number}: expected finite numbers, found inf or nan")
+    if not all(abs(value) <= _LARGEST for value in values):
+        raise ValueError(
+            f"{path}, line {number}: expected numbers that are finite in float32, found others"
+        )
     return values
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:
     try:
-        return raw.decode("utf-8")
+        # The mark in front of the first line says how the file is encoded.
+        return raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, line {number}: expected UTF-8 text: {error}") from None
 

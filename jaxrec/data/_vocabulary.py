@@ -49,8 +49,8 @@ class Vocabulary:
         Raises:
             ValueError: If a word comes twice.
         """
-        kept = [UNKNOWN]
-        kept += [word.lower() if lower else word for word in words if word != UNKNOWN]
+        spelled = (word.lower() if lower else word for word in words)
+        kept = [UNKNOWN, *(word for word in spelled if word != UNKNOWN)]
         ids = {word: number for number, word in enumerate(kept)}
         if len(ids) != len(kept):
             twice = [word for word, count in Counter(kept).items() if count > 1]

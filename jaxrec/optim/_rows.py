@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
@@ -61,7 +62,8 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
         The rows and the renumbered indices.
 
     Raises:
-        ValueError: An index is not below ``num_rows``, or ``capacity`` is too small.
+        ValueError: An index is not below ``num_rows``, ``capacity`` is too small, or there are more
+            rows than int32 can number.
         TypeError: The indices are no integers.
 
     Example:
@@ -77,6 +79,10 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
     if rows.size and rows[-1] >= num_rows:
         raise ValueError(f"index {rows[-1]} is out of range for a table of {num_rows} rows.")
     capacity = rows.size if capacity is None else capacity
+    if num_rows + capacity > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"num_rows is {num_rows}: rows are numbered in int32, so 2**31 is too many."
+        )
     if rows.size > capacity:
         raise ValueError(
             f"the indices use {rows.size} distinct rows, but capacity is {capacity}. "
@@ -99,8 +105,10 @@ def gather_rows(table: PyTree, rows: Rows) -> PyTree:
         The same pytree with first axes of size ``capacity``.
     """
     return jax.tree.map(
-        lambda leaf: leaf.at[rows].get(
-            mode="fill", fill_value=0, unique_indices=True, indices_are_sorted=True
+        lambda leaf: (
+            jnp.asarray(leaf)
+            .at[rows]
+            .get(mode="fill", fill_value=0, unique_indices=True, indices_are_sorted=True)
         ),
         table,
     )
@@ -112,8 +120,10 @@ def scatter_rows(table: PyTree, rows: Rows, small: PyTree) -> PyTree:
     Rows out of range are dropped. Under `jit` with ``table`` donated this writes in place.
     """
     return jax.tree.map(
-        lambda leaf, new: leaf.at[rows].set(
-            new, mode="drop", unique_indices=True, indices_are_sorted=True
+        lambda leaf, new: (
+            jnp.asarray(leaf)
+            .at[rows]
+            .set(new, mode="drop", unique_indices=True, indices_are_sorted=True)
         ),
         table,
         small,

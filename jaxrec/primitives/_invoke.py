@@ -224,7 +224,10 @@ class Invocation:
             jnp.shape(x)[a] for x, a in zip(self._leaves, self._axes, strict=True) if a is not None
         }
         if len(sizes) > 1:
-            raise SignatureError(f"in_axes maps axes of different sizes: {sorted(sizes)}")
+            raise SignatureError(
+                f"collect of {self._definition.name}: in_axes maps axes of different sizes: "
+                f"{sorted(sizes)}, expected one size"
+            )
         lanes = sizes.pop() if sizes else 1
         operands, params = self._operands(lanes, collect=True)
         params = decide_capacity(params, operands)

@@ -20,7 +20,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    has_call,
+    walk,
+)
 from jaxrec.split import _scalar
 from jaxrec.split._demand import Demand, decides_work, find_demand
 from jaxrec.split._patience import has_to_wait
@@ -36,6 +48,7 @@ class Binding:
         computable: values that the control machine can compute.
         demanded: values that control needs and that follow from what cells compute.
         imports: those of them that the machine reads from tapes; it computes the others from these.
+        deciding: values that decide which calls are made.
     """
 
     outer_of: dict[Value, Value]
@@ -43,6 +56,7 @@ class Binding:
     computable: frozenset[Value]
     demanded: frozenset[Value] = frozenset()
     imports: frozenset[Value] = frozenset()
+    deciding: frozenset[Value] = frozenset()
 
     def is_array(self, atom: Atom) -> bool:
         """Whether a value is an outer array, or computed from outer arrays alone."""
@@ -81,7 +95,12 @@ def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
         binding = _bind_keeping(graph, outer_of, derived, kept)
         demand = _demand(graph, binding)
         if not demand.params:
-            return dataclasses.replace(binding, demanded=demand.values, imports=demand.imports)
+            return dataclasses.replace(
+                binding,
+                demanded=demand.values,
+                imports=demand.imports,
+                deciding=deciding_values(graph),
+            )
         kept |= demand.params
 
 
@@ -216,6 +235,34 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
         elif isinstance(op, Switch):
             k = op.outputs.index(atom)
             todo.extend([op.index, *(region.results[k] for region in op.regions)])
+    return frozenset(seen)
+
+
+def deciding_values(graph: Graph) -> frozenset[Value]:
+    """The values that decide which calls are made.
+
+    An index that such a value is read at must be in range; others read what JAX reads.
+    """
+    makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
+    passed = _passed_for(graph)
+    choices = [op for f in graph.functions for op in walk(f.body) if isinstance(op, Switch)]
+    todo: list[Atom] = [op.index for op in choices if has_call(op)]
+    seen: set[Value] = set()
+    while todo:
+        atom = todo.pop()
+        if isinstance(atom, Const) or atom in seen:
+            continue
+        seen.add(atom)
+        op = makers.get(atom)
+        if op is None:
+            todo += passed.get(atom, ())
+        elif isinstance(op, Prim):
+            todo += op.inputs
+        elif isinstance(op, Call):
+            todo.append(graph.functions[op.callee].body.results[op.outputs.index(atom)])
+        else:
+            k = op.outputs.index(atom)
+            todo += [op.index, *(region.results[k] for region in op.regions)]
     return frozenset(seen)
 
 

@@ -218,7 +218,8 @@ class _FunctionEmitter:
         op = self.makers[atom]
         assert isinstance(op, Prim)
         if self.binding.is_load(op):
-            starts = [int(self._ready(a)[()]) for a in op.inputs[1:]]
+            indices = [self._ready(a) for a in op.inputs[1:]]
+            starts = _scalar.starts_of(op, indices, self.binding.deciding, self)
             self.registers[atom] = self._load(op.inputs[0], starts, op.eqn.params["slice_sizes"])
         else:
             args = [self._ready(a) for a in op.inputs]

@@ -33,7 +33,7 @@ from jaxrec.graph._ir import (
     walk,
 )
 from jaxrec.split import _scalar
-from jaxrec.split._binding import derived_values, is_load
+from jaxrec.split._binding import deciding_values, derived_values, is_load
 from jaxrec.split._native_code import Builder, finish
 from jaxrec.split._scalar import DTYPES, Registers
 
@@ -85,6 +85,7 @@ class _Scope:
     def __init__(self, graph: Graph, outer_of: dict[Value, Value]) -> None:
         self.graph, self.outer_of = graph, outer_of
         self.derived = derived_values(graph, outer_of)
+        self.deciding = deciding_values(graph)
         self.makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
         self.needed: set[Atom] = set()
         self.outers: list[Value] = []
@@ -359,7 +360,8 @@ class _FunctionCompiler:
         op = self.scope.makers[atom]
         assert isinstance(op, Prim)
         if self.scope.loads(op):
-            starts = [int(self._ready(a)[()]) for a in op.inputs[1:]]
+            indices = [self._ready(a) for a in op.inputs[1:]]
+            starts = _scalar.starts_of(op, indices, self.scope.deciding, self.to)
             self.registers[atom] = self._load(op.inputs[0], starts, op.eqn.params["slice_sizes"])
         else:
             args = [self._ready(a) for a in op.inputs]

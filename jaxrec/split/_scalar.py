@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
-from jaxrec.graph._ir import Prim
+from jaxrec.graph._ir import Prim, Value
 
 MAX_ELEMENTS = 64
 """The largest control array, in elements; larger ones belong to the data plane."""
@@ -221,6 +221,28 @@ def _dynamic_slice(op: Prim, args: Sequence[Registers], to: Emitter) -> Register
             result = _each(lambda a, b, w=reached: to.emit("SELECT", dtype, w, a, b), result, block)
         x = result
     return x
+
+
+def starts_of(
+    op: Prim, args: Sequence[Registers], deciding: frozenset[Value], to: Emitter
+) -> list[int]:
+    """Where a `dynamic_slice` of an outer array begins, from the registers of its indices.
+
+    An index that decides no call is clamped, as JAX does; one that does is left to be checked.
+    """
+    starts = [int(index[()]) for index in args]
+    if op.outputs[0] in deciding:
+        return starts
+    sizes = zip(op.inputs[0].aval.shape, op.eqn.params["slice_sizes"], strict=True)
+    places = zip(starts, op.inputs[1:], sizes, strict=True)
+    return [_clamped(start, index.aval.dtype, n - size, to) for start, index, (n, size) in places]
+
+
+def _clamped(register: int, dtype: Any, most: int, to: Emitter) -> int:
+    if most == 0:  # the whole axis: nobody asks where it begins
+        return register
+    register = to.emit("MAX", dtype, register, to.constant(0, dtype))
+    return to.emit("MIN", dtype, register, to.constant(most, dtype))
 
 
 def _power(register: int, power: int, dtype: Any, to: Emitter) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import operator
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -264,12 +265,17 @@ class TracedProgram:
 
         def body(*args: Any) -> list[Any]:
             self._bodies.append(weakref.ref(_compat.current_trace()))
+            given = [jax.tree.leaves(x) for x in args]
             try:
                 out = instance.definition.fun(*args)
             except Exception as error:
                 if _changes_a_module(error):
-                    raise UnsupportedError(_impure(instance.name, error)) from error
+                    what = (
+                        f"a module that its body did not make: {str(error).partition(' (http')[0]}."
+                    )
+                    raise UnsupportedError(_impure(instance.name, what)) from error
                 raise
+            _check_unchanged(instance, args, given)
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
             avals.extend(result_aval(instance.name, x) for x in outs)
@@ -395,9 +401,20 @@ def _changes_a_module(error: Exception) -> bool:
     return flax is not None and isinstance(error, flax.TraceContextError)
 
 
-def _impure(name: str, error: Exception) -> str:
+def _check_unchanged(
+    instance: Instance, args: Sequence[Any], given: Sequence[Sequence[Any]]
+) -> None:
+    """Checks that a body leaves objects as they are; containers of Python are its own copies."""
+    for name, arg, before in zip(instance.definition.arg_names, args, given, strict=False):
+        now = [] if isinstance(arg, (dict, list, tuple)) else jax.tree.leaves(arg)
+        if now and (len(now) != len(before) or not all(map(operator.is_, now, before))):
+            what = f"its argument {name} in place, a {type(arg).__name__}, which nobody would see."
+            raise UnsupportedError(_impure(instance.name, what))
+
+
+def _impure(name: str, what: str) -> str:
     return (
-        f"{name} changes a module that its body did not make: {str(error).partition(' (http')[0]}. "
+        f"{name} changes {what} "
         "A recursive function is pure, and its calls run in any order. Pass randomness as a key, "
         "with rngs=jaxrec.call_key(key) for dropout, and let normalisation use stored averages "
         "(use_running_average=True)."

@@ -356,6 +356,10 @@ def rec_fn(
     is traced once; calls that are ready at the same time run as one batch, across the tree and
     across examples. It works under `jit`, `grad`, `vmap` and the other transformations of JAX.
 
+    What it closes over is looked at with every call: where a variable holds another value than when
+    it was traced, it is traced anew (and compiled anew, so what changes often is better passed as
+    an argument). What is written into a NumPy array in place is not seen.
+
     Args:
         fun: a pure function of pytrees of arrays.
         out: the type of the result, a pytree of `jax.ShapeDtypeStruct` or a function of the
@@ -364,7 +368,10 @@ def rec_fn(
             loops with calls included. Needed only under `jit`, and only where it does not follow
             from the arguments (the nodes of an array of N nodes: N calls). Without it a recursion
             is stopped at 10,000,000 calls, or 1,048,576 nested ones; one whose control is computed
-            from arrays at 2,097,152 calls, or fewer where their values take more than 1 GiB.
+            from arrays at 2,097,152 calls, or fewer where their values take more than 1 GiB, or
+            some seconds (16,384 nested ones on executor "host"). The value of a function of
+            scalars and arrays of up to 64 elements alone takes no memory for each call, so there
+            only nested calls are limited.
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.
         static_argnames: names of such arguments.
         policy: which intermediate results of a cell the backward pass keeps, as for

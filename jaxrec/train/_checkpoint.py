@@ -8,6 +8,7 @@ the very buffers that are being written.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,11 +94,15 @@ class Checkpoints:
                 print(f"checkpoint {self._place(step)} is damaged: {error!r}", file=sys.stderr)
                 continue
             for damaged in steps[: steps.index(step)]:  # whose numbers are needed again
-                self._place(damaged).rename(self._place(damaged).with_suffix(".damaged"))
+                self._put_aside(self._place(damaged))
             self._manager.reload()
             return snapshot
         number = f"none of {len(steps)} checkpoints can be read" if steps else "no checkpoint"
         raise TrainError(f"--resume: {self._manager.directory}: {number}. Start a new run.")
+
+    def _put_aside(self, place: Path) -> None:
+        names = (place.with_suffix(f".damaged{k or ''}") for k in itertools.count())
+        place.rename(next(name for name in names if not name.exists()))
 
     def _place(self, step: int) -> Path:
         return Path(self._manager.directory) / str(step)

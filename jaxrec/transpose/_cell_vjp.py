@@ -255,7 +255,8 @@ class CellVjp:
             env[var] = jnp.moveaxis(rows, 0, axis)
         outs = self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)]
         scatters = {eqn.outvars[0]: eqn for eqn in self._after if _adds_to_zeros(eqn, self._after)}
-        direct = [v for v in outs if v in scatters and sum(v is w for w in outs) == 1]
+        made = [v for v in outs if isinstance(v, Var)]
+        direct = [v for v in made if v in scatters and sum(v is w for w in outs) == 1]
         direct = [v for v in direct if not _is_read(v, self._after)]
         _run([e for e in self._after if e.outvars[0] not in direct], env)
         return [

@@ -1,0 +1,89 @@
+"""Indices out of range: an error where they decide calls, elsewhere what JAX reads."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrec as jr
+
+executors = pytest.mark.parametrize("executor", ["graph", "host"])
+transforms = pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+
+
+@executors
+@pytest.mark.parametrize("width", [1, 64, 65])
+@pytest.mark.parametrize("at", [-9, 5])
+def test_of_rows(executor, width, at):
+    table = jnp.arange(3.0 * width).reshape(3, width)
+
+    @jr.rec_fn
+    def total(table, n):
+        return jr.cond(n == 0, lambda: table[0] * 0, lambda: table[n + at] + total(table, n - 1))
+
+    with jr.executor(executor):
+        found = total(table, 2)
+    np.testing.assert_array_equal(found, table[2 + at] + table[1 + at])
+
+
+@transforms
+def test_of_a_function_of_scalars(transform):
+    @jr.rec_fn
+    def last(table, n):
+        return jr.cond(n == 0, lambda: table[n + 5], lambda: last(table, n - 1))
+
+    assert transform(last)(jnp.arange(3), 3) == 2
+
+
+@executors
+def test_of_a_read_that_is_masked(executor):
+    """The index is an integer that cells take from the control plane."""
+
+    @jr.rec_fn
+    def total(rows, at, n):
+        def more():
+            return rows[jnp.where(n < 3, at[n], 0)] + total(rows, at, n - 1)
+
+        return jr.cond(n == 0, lambda: jnp.zeros(80), more)
+
+    rows = jnp.arange(2 * 80.0).reshape(2, 80)
+    with jr.executor(executor):
+        found = total(rows, jnp.array([1, 1, 1]), 4)
+    np.testing.assert_array_equal(found, 2 * rows[0] + 2 * rows[1])
+
+
+def test_of_a_block():
+    @jr.rec_fn
+    def total(table, n):
+        def more():
+            return jax.lax.dynamic_slice(table, (n,), (2,)) + total(table, n - 1)
+
+        return jr.cond(n == 0, lambda: jnp.zeros(2), more)
+
+    table = jnp.arange(4.0)
+    np.testing.assert_array_equal(total(table, 4), table[1:3] + 3 * table[2:4])
+
+
+@pytest.mark.parametrize(
+    ("executor", "transform"),
+    [("graph", lambda f: f), ("host", lambda f: f), ("graph", jax.jit)],
+)
+def test_where_it_decides_later(executor, transform):
+    """The value decides by way of an argument of a call, and of the result of one."""
+
+    @jr.rec_fn
+    def twice(k):
+        return jr.cond(k == 0, lambda: 0, lambda: 2 + twice(k - 1))
+
+    @jr.rec_fn(max_calls=99)
+    def down(at, k, n):
+        return jr.cond(twice(k) < 4, lambda: n, lambda: down(at, at[n], n + 1))
+
+    with jr.executor(executor):
+        assert transform(down)(jnp.array([5, 5, 1]), 5, 0) == 3
+        # From a small compiled program JAX makes it a ValueError.
+        errors = (jr.JaxRecError, jax.errors.JaxRuntimeError, ValueError)
+        with pytest.raises(errors, match=r"read at\[3\]"):
+            jax.block_until_ready(transform(down)(jnp.array([5, 5, 5]), 5, 0))
