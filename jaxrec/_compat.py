@@ -24,7 +24,7 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
 from jax.core import ShapedArray, Tracer
-from jax.extend.core import Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
 
 Zero: Any = vars(_ad)["Zero"]
 _trace_context: Any = _config.trace_context
@@ -224,6 +224,21 @@ def setting(name: str) -> Any:
 def compiled_count(fun: Any) -> int:
     """The programs compiled for a function that `jax.jit` made; 0 for anything else."""
     return fun._cache_size() if hasattr(fun, "_cache_size") else 0
+
+
+ALWAYS_INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr"}
+"""Equations that only call a jaxpr, by name, and where they keep it."""
+
+_INLINED = {**ALWAYS_INLINED, "checkpoint": "jaxpr", "remat2": "jaxpr"}
+
+
+def inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The jaxpr of an equation that only calls it, None for other equations."""
+    where = _INLINED.get(eqn.primitive.name)
+    if where is None:
+        return None
+    inner = eqn.params[where]
+    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
 class Put:

@@ -9,9 +9,21 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, reads
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    free_atoms,
+    reads,
+)
 from jaxrec.trace._signature import show
 
 _MOST_LINES = 5
@@ -94,7 +106,7 @@ class _Builder:
         for op in region.ops:
             if op not in groups:
                 continue
-            row = max((row_of.get(a, 0) for o in groups[op] for a in _read_inside(o)), default=0)
+            row = max((row_of.get(a, 0) for o in groups[op] for a in free_atoms(o)), default=0)
             for box in self.boxes(op, groups[op]):
                 rows[row].append(box)
                 row += 1
@@ -158,7 +170,7 @@ def _groups(region: Region) -> dict[Op, list[Op]]:
     """The operations drawn in one box, by the last of them."""
     readers: dict[Atom, set[Op | None]] = collections.defaultdict(set)
     for op in region.ops:
-        for atom in _read_inside(op):
+        for atom in free_atoms(op):
             readers[atom].add(op)
     for atom in region.results:
         readers[atom].add(None)
@@ -171,16 +183,6 @@ def _groups(region: Region) -> dict[Op, list[Op]]:
     for op in region.ops:
         groups.setdefault(last_of[op], []).append(op)
     return groups
-
-
-def _read_inside(op: Op) -> Iterator[Atom]:
-    """Every operand of an operation, those of the regions inside it included."""
-    yield from reads(op)
-    if isinstance(op, Switch):
-        for region in op.regions:
-            for inner in region.ops:
-                yield from _read_inside(inner)
-            yield from region.results
 
 
 def _index_arithmetic(prims: Sequence[Prim]) -> set[Prim]:

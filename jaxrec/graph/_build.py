@@ -24,7 +24,6 @@ from jaxrec.primitives._call import (
     rec_call_p,
     rec_switch_p,
 )
-from jaxrec.trace._evaluate import ALWAYS_INLINED, inlined
 from jaxrec.trace._instance import Instance
 from jaxrec.trace._program import TracedProgram
 
@@ -112,8 +111,8 @@ class _Builder:
     def equation(self, eqn: JaxprEqn, env: Env) -> Iterator[Op]:
         inputs = tuple(_read(env, atom) for atom in eqn.invars)
         name = eqn.primitive.name
-        inner = inlined(eqn)
-        if inner is not None and (name in ALWAYS_INLINED or makes_calls(eqn)):
+        inner = _compat.inlined(eqn)
+        if inner is not None and (name in _compat.ALWAYS_INLINED or makes_calls(eqn)):
             yield from self._inline_call(inner, eqn, inputs, env)
             return
         outputs = tuple(self.value(var.aval) for var in eqn.outvars)

@@ -172,6 +172,21 @@ def reads(op: Op) -> tuple[Atom, ...]:
     return (op.index,) if isinstance(op, Switch) else op.inputs
 
 
+def free_atoms(op: Op) -> Iterator[Atom]:
+    """Every operand of an operation, those of its inner regions included."""
+    yield from reads(op)
+    if isinstance(op, Switch):
+        for region in op.regions:
+            yield from _region_atoms(region)
+
+
+def _region_atoms(region: Region) -> Iterator[Atom]:
+    """Every operand that is read anywhere in a region, its results included."""
+    for op in region.ops:
+        yield from free_atoms(op)
+    yield from region.results
+
+
 def has_call(op: Op) -> bool:
     """Whether an operation is a call or holds one."""
     if isinstance(op, Switch):

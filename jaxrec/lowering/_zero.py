@@ -21,7 +21,7 @@ from jaxrec.lowering._cell import row_function
 from jaxrec.split._program import CellSpec, Program
 
 _ALL_ZERO = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze"}
-_ALL_ZERO |= {"expand_dims", "slice", "pad", "concatenate", "copy", "copy_p", "rev"}
+_ALL_ZERO |= {"slice", "pad", "concatenate", "copy", "rev"}
 _ALL_ZERO |= {"add", "add_any", "sub", "neg", "reduce_sum", "cumsum", "reduce_max", "reduce_min"}
 _ALL_ZERO |= {"sin", "tan", "tanh", "sinh", "asin", "atan", "asinh", "expm1", "log1p", "erf"}
 _ALL_ZERO |= {"abs", "sign", "sqrt", "cbrt", "square", "round", "floor", "ceil"}
@@ -95,10 +95,9 @@ def _zeros(closed: ClosedJaxpr, given: Sequence[bool]) -> list[bool]:
 
 def _equation(eqn: JaxprEqn, zero: list[bool]) -> list[bool]:
     name, count = eqn.primitive.name, len(eqn.outvars)
-    inner: Any = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-    if name in {"jit", "pjit", "closed_call", "custom_jvp_call", "checkpoint", "remat2"}:
-        closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-        return _zeros(closed, zero)
+    inner = eqn.params["call_jaxpr"] if name == "custom_jvp_call" else _compat.inlined(eqn)
+    if inner is not None:
+        return _zeros(inner, zero)
     if name in _ALL_ZERO:
         return [all(zero)] * count
     if name in _ANY_ZERO:
@@ -107,7 +106,7 @@ def _equation(eqn: JaxprEqn, zero: list[bool]) -> list[bool]:
         return [zero[0]] * count
     if name == "select_n":
         return [all(zero[1:])]
-    if name in {"scatter-add", "scatter_add"}:
+    if name == "scatter-add":
         return [zero[0] and zero[2]]
     if name == "dynamic_update_slice":
         return [zero[0] and zero[1]]

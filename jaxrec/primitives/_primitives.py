@@ -68,6 +68,11 @@ class Wrt:
     lanes: tuple[LanePattern | None, ...]
     stack: int = 0
 
+    @property
+    def pairs(self) -> list[tuple[int, LanePattern | None]]:
+        """Positions and lanes."""
+        return list(zip(self.positions, self.lanes, strict=True))
+
 
 def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any:
     """The jitted program of a primitive, made once for its parameters."""

@@ -39,7 +39,7 @@ from jaxrec.transpose._cells import has_cotangent
 
 
 def rec(operands: Sequence[Any], params: Params) -> list[Any]:
-    """Invokes a recursive function; see the head of this file."""
+    """Invokes a recursive function; see `jaxrec/primitives/_primitives.py`."""
     if all(map(_compat.is_concrete, operands)):
         if _compat.evaluates_now():
             return _rec_impl(*operands, params=params)

@@ -40,7 +40,6 @@ from jaxrec.primitives._stacking import (
     with_residuals,
     zeros_of,
 )
-from jaxrec.schedule._plan import LanePattern
 from jaxrec.transpose._backward import Want, run_backward
 
 
@@ -49,7 +48,7 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     call = LinearCall(operands, params, wrt, sum(differentiable(params)))
     backward = call.backward()
     tables, tapes, kept = split_residuals(params, backward, call.residuals)
-    pairs = list(zip(wrt.positions, wrt.lanes, strict=True))
+    pairs = wrt.pairs
     outers = [(k, p) for k, p in pairs if k < params.num_outers]
     roots = [k for k, _ in pairs if k >= params.num_outers]
     want = Want(
@@ -90,7 +89,7 @@ def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 def _backward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
     vma = _compat.common_vma(avals)
     types = []
-    for k, pattern in zip(wrt.positions, wrt.lanes, strict=True):
+    for k, pattern in wrt.pairs:
         own = k < params.num_outers and params.patterns[k] is None
         lead = (pattern[1],) if own and pattern is not None else ()
         aval = ShapedArray((*lead, *avals[k].shape), avals[k].dtype)
@@ -106,29 +105,9 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
         primals, tangents, params = call_on_graph(
             primals, tangents, params, wrt, sum(differentiable(params))
         )
-    if any(p is not None and params.patterns[k] is None for k, p in zip(*_parts(wrt), strict=True)):
-        return _backward_by_lane_jvp(primals, tangents, params, wrt)
     call = LinearCall(primals, params, wrt, sum(differentiable(params)))
-    positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
-    tables = schedule_of(params, call.primals, call.state)
-
-    def run(operands: list[Any], given: list[Any]) -> list[Any]:
-        at = replayed(params, tables, operands, positions)
-        _, pull = jax.vjp(at, *(operands[k] for k in positions))
-        asked = len(wrt.positions)
-        return over_stack(lambda *cts: list(pull(list(cts)))[:asked], wrt.stack)(*given)
-
-    return jvp_of_replay(run, call, tangents)
-
-
-def _parts(wrt: Wrt) -> tuple[tuple[int, ...], tuple[LanePattern | None, ...]]:
-    return wrt.positions, wrt.lanes
-
-
-def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt) -> Any:
-    """With cotangents kept apart by lane: differentiates with outer values repeated by lane."""
-    call = LinearCall(primals, params, wrt, sum(differentiable(params)))
-    apart = {k: p for k, p in zip(*_parts(wrt), strict=True) if p is not None}
+    # Outer values whose cotangents are kept apart by lane are repeated by lane.
+    apart = {k: p for k, p in wrt.pairs if p is not None and params.patterns[k] is None}
     patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
     wide = dataclasses.replace(params, patterns=patterns)
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
@@ -139,7 +118,6 @@ def _backward_by_lane_jvp(primals: Any, tangents: Any, params: Params, wrt: Wrt)
             jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
             for k, x in enumerate(operands)
         ]
-
         at = replayed(wide, tables, repeated, positions)
         _, pull = jax.vjp(at, *(repeated[k] for k in positions))
         asked = len(wrt.positions)
@@ -158,9 +136,7 @@ def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> An
     size = axis_size(operands, dims)
     apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
     batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
-    lanes = tuple(
-        batch.cotangent_lanes(k, p) for k, p in zip(wrt.positions, wrt.lanes, strict=True)
-    )
+    lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
     wide = Wrt(wrt.positions, lanes, wrt.stack)
     residuals = remade(state, batch.operands, batch.params, wrt)
     cts = _lay_out_cotangents(batch, wrt, residuals, operands[-given:], dims[-given:])

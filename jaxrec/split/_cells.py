@@ -17,11 +17,22 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
-from jax.extend.core import jaxprs_in_params
-
-from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    free_atoms,
+    walk,
+)
 from jaxrec.split._binding import Binding
-from jaxrec.split._live import free_atoms, live_values
+from jaxrec.split._live import live_values
+from jaxrec.split._patience import inner_names
 
 _HEAVY = {"dot_general", "conv_general_dilated", "while", "scan", "sort", "cumsum", "cond"}
 
@@ -311,12 +322,4 @@ def _is_heavy(op: Op) -> bool:
     if isinstance(op, Switch):
         return True
     assert isinstance(op, Prim)
-    return op.name in _HEAVY or any(name in _HEAVY for name in _inner_names(op))
-
-
-def _inner_names(op: Prim) -> Iterator[str]:
-    todo = list(jaxprs_in_params(op.eqn.params))
-    while todo:
-        for eqn in todo.pop().eqns:
-            yield eqn.primitive.name
-            todo.extend(jaxprs_in_params(eqn.params))
+    return op.name in _HEAVY or any(name in _HEAVY for name in inner_names(op))

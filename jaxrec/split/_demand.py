@@ -11,10 +11,7 @@ chapter 8, for the backward half of a binding-time analysis.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-from jax.extend.core import jaxprs_in_params
+from typing import TYPE_CHECKING
 
 from jaxrec.graph._ir import (
     Atom,
@@ -29,6 +26,7 @@ from jaxrec.graph._ir import (
     has_call,
     walk,
 )
+from jaxrec.split._patience import inner_names
 from jaxrec.split._scalar import fits
 
 if TYPE_CHECKING:
@@ -75,15 +73,8 @@ def _is_expensive(op: Op) -> bool:
 
 def _runs_long(op: Prim) -> bool:
     """Whether an operation is or holds a matrix product, a convolution or a loop."""
-    todo = [op.name, *_inner_names(op.eqn.params)]
+    todo = [op.name, *inner_names(op)]
     return any(name in _LONG for name in todo)
-
-
-def _inner_names(params: Any) -> Iterator[str]:
-    for jaxpr in jaxprs_in_params(params):
-        for eqn in jaxpr.eqns:
-            yield eqn.primitive.name
-            yield from _inner_names(eqn.params)
 
 
 def _is_index(value: Value) -> bool:

@@ -164,7 +164,7 @@ class _FunctionEmitter:
         return target
 
     def constant(self, value: Any, dtype: Any) -> int:
-        bits = _bits(value, np.dtype(dtype))
+        bits = _scalar.bits(value, np.dtype(dtype))
         key = (DTYPES[np.dtype(dtype).name], bits)
         if key not in self.constants:
             self.constants[key] = self.emit("CONST", dtype, bits)
@@ -339,11 +339,3 @@ def _single(register: int) -> Registers:
     result = np.empty((), dtype=object)
     result[()] = register
     return result
-
-
-def _bits(value: Any, dtype: np.dtype[Any]) -> int:
-    """A constant as the register that holds it: an integer, or the bits of a floating number."""
-    exact = np.asarray(value).astype(dtype)
-    if np.issubdtype(dtype, np.floating):
-        return int(exact.view(np.int32 if dtype.itemsize == 4 else np.int64))
-    return int(exact.astype(np.int64))

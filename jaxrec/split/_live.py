@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Region, Switch, Value, reads, walk
+from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Region, Switch, Value, free_atoms, walk
 from jaxrec.split._binding import Binding
 
 
@@ -34,21 +34,6 @@ def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
         elif atom in makers:
             todo.extend(_sources(makers[atom], atom, binding))
     return frozenset(live)
-
-
-def free_atoms(op: Op) -> Iterator[Atom]:
-    """Every operand of an operation, those of its inner regions included."""
-    yield from reads(op)
-    if isinstance(op, Switch):
-        for region in op.regions:
-            yield from region_atoms(region)
-
-
-def region_atoms(region: Region) -> Iterator[Atom]:
-    """Every operand that is read anywhere in a region, its results included."""
-    for op in region.ops:
-        yield from free_atoms(op)
-    yield from region.results
 
 
 def _sources(op: Op, value: Value, binding: Binding) -> Iterator[Atom]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _core
-from jaxrec.split._scalar import DTYPES, OPCODES
+from jaxrec.split._scalar import DTYPES, OPCODES, bits
 
 _FORMS: dict[str, int] = _core.native_forms()
 _NAMES = {code: name for name, code in DTYPES.items()}
@@ -373,11 +373,3 @@ def _operands(instr: Instr, numbers: dict[int, int]) -> list[int]:
         case "RETURN_IMM":
             return [DTYPES[detail[0].name], bits(detail[1], detail[0])]
     return [*writes, *reads]
-
-
-def bits(value: Any, dtype: np.dtype[Any]) -> int:
-    """A constant as the word that stands for it: an integer, or the bits of a floating number."""
-    exact = np.asarray(value).astype(dtype)
-    if dtype.kind == "f":
-        return int(exact.view(np.int32 if dtype.itemsize == 4 else np.int64))
-    return int(exact.astype(np.int64))

@@ -7,7 +7,6 @@ and that Python is called, is seen even if nothing reads the result.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from jax.extend.core import jaxprs_in_params
 
@@ -28,14 +27,16 @@ def _names(ops: Iterable[Op]) -> Iterator[str]:
     for op in ops:
         if isinstance(op, Prim):
             yield op.name
-            yield from _inner(op.eqn.params)
+            yield from inner_names(op)
         elif isinstance(op, Switch):
             for region in op.regions:
                 yield from _names(region.ops)
 
 
-def _inner(params: dict[str, Any]) -> Iterator[str]:
-    for jaxpr in jaxprs_in_params(params):
-        for eqn in jaxpr.eqns:
+def inner_names(op: Prim) -> Iterator[str]:
+    """The names of the operations inside of one, such as those of a loop."""
+    todo = list(jaxprs_in_params(op.eqn.params))
+    while todo:
+        for eqn in todo.pop().eqns:
             yield eqn.primitive.name
-            yield from _inner(eqn.params)
+            todo.extend(jaxprs_in_params(eqn.params))

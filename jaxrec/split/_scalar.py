@@ -82,12 +82,11 @@ _REDUCE = {
     "reduce_and": "AND",
     "reduce_or": "OR",
 }
-_IDENTITY = {"copy", "copy_p", "stop_gradient", "optimization_barrier"}
+_IDENTITY = {"copy", "stop_gradient", "optimization_barrier"}
 _STRUCTURAL = {
     "broadcast_in_dim",
     "reshape",
     "squeeze",
-    "expand_dims",
     "transpose",
     "slice",
     "rev",
@@ -264,3 +263,11 @@ def _reduce(op: Prim, x: Registers, dtype: Any, to: Emitter) -> Registers:
             first = to.emit(_REDUCE[op.name], dtype, first, register)
         result[index] = first
     return result
+
+
+def bits(value: Any, dtype: np.dtype[Any]) -> int:
+    """A constant as the word that stands for it: an integer, or the bits of a floating number."""
+    exact = np.asarray(value).astype(dtype)
+    if dtype.kind == "f":
+        return int(exact.view(np.int32 if dtype.itemsize == 4 else np.int64))
+    return int(exact.astype(np.int64))

@@ -21,25 +21,6 @@ from jaxrec.primitives._call import (
 Rule = Callable[[JaxprEqn, list[Any]], list[Any] | None]
 Plain = Callable[[JaxprEqn, list[Any]], list[Any]]
 
-ALWAYS_INLINED = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-}
-"""Equations that only call a jaxpr, by name, and where they keep it."""
-
-_INLINED = {**ALWAYS_INLINED, "checkpoint": "jaxpr", "remat2": "jaxpr", "remat": "jaxpr"}
-
-
-def inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """The jaxpr of an equation that only calls it, None for other equations."""
-    name = eqn.primitive.name
-    if name not in _INLINED:
-        return None
-    inner = eqn.params[_INLINED[name]]
-    return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-
 
 def is_plain(body: ClosedJaxpr) -> bool:
     """Whether calls stand only where the graph has a place for them: in choices, in no loop."""
@@ -49,7 +30,7 @@ def is_plain(body: ClosedJaxpr) -> bool:
 def _is_plain(eqn: JaxprEqn) -> bool:
     if not makes_calls(eqn) or eqn.primitive in (rec_call_p, call_path_p):
         return True
-    inner = _branches(eqn, eqn.invars[1:]) or [inlined(eqn)]
+    inner = _branches(eqn, eqn.invars[1:]) or [_compat.inlined(eqn)]
     return all(b is not None and is_plain(b) for b in inner)
 
 
@@ -96,7 +77,7 @@ def _equation(rule: Rule, plain: Plain, eqn: JaxprEqn, values: list[Any]) -> lis
     if branches:
         args = values[1:] if eqn.primitive.name == "cond" else []
         return choose(values[0], [lambda b=b: evaluate(rule, b, args, plain) for b in branches])
-    inner = inlined(eqn)
+    inner = _compat.inlined(eqn)
     if inner is None:
         return _compat.bind_equation(eqn, values)
     return evaluate(rule, inner, values, plain)

@@ -11,7 +11,6 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec.primitives._call import MAX_UNROLLED, makes_calls, rec_call_p
-from jaxrec.trace._evaluate import inlined
 from jaxrec.trace._scope import packed_shape
 
 _LEAF_EQUATIONS = 48
@@ -119,7 +118,7 @@ def _size(body: ClosedJaxpr) -> int:
 def _equation_size(eqn: JaxprEqn) -> int:
     if eqn.primitive is rec_call_p:
         return 1
-    inner = inlined(eqn)
+    inner = _compat.inlined(eqn)
     if inner is not None:
         return _size(inner)
     branches = eqn.params.get("branches", ())

@@ -15,10 +15,10 @@ MODELS: Final = ("treelstm", "treernn", "rntn")
 OPTIMIZERS: Final = ("adagrad", "adam", "sgd", "rmsprop")
 EXECUTORS: Final = ("graph", "reference")
 
-# A resumed run may differ in these: they change how long or where it runs, not what it computes.
-# The data themselves are compared, not their place; word vectors come from the checkpoint.
 _SEEDS: Final = 1 << 32  # those that JAX tells apart
 
+# A resumed run may differ in these: they change how long or where it runs, not what it computes.
+# The data themselves are compared, not their place; word vectors come from the checkpoint.
 FREE_TO_CHANGE: Final = frozenset(
     {"out", "resume", "epochs", "checkpoint_every", "executor", "data", "glove"}
 )

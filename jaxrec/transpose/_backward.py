@@ -7,7 +7,7 @@ wave computes in front of its first row falls on rows that an earlier wave, whic
 overwrites.
 
 Source: Jeong et al. (EuroSys 2018), section 4.2, for a backward graph that finds forward values by
-call path; Appel's "tape" order is the schedule itself.
+call path.
 """
 
 from __future__ import annotations

@@ -34,8 +34,6 @@ from jaxrec.transpose._equations import (
 )
 from jaxrec.transpose._packing import Packing
 
-_INLINED = {"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"}
-
 Policy = Callable[..., bool] | None
 
 
@@ -157,10 +155,8 @@ def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list
         values = [read(a) for a in eqn.invars]
         if eqn.primitive.name == "reduce_precision" and _keeps_precision(eqn):
             outs = values
-        elif eqn.primitive.name in _INLINED:
-            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            closed = inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
-            outs = _run_inlined(closed.jaxpr, closed.consts, values)
+        elif (inner := _compat.inlined(eqn)) is not None:
+            outs = _run_inlined(inner.jaxpr, inner.consts, values)
         else:
             outs = _compat.bind_equation(eqn, values)
         env.update(zip(eqn.outvars, outs, strict=True))
@@ -276,8 +272,13 @@ class CellVjp:
         fixed = self._fixed(values)
         leaves = []
         for k, (kind, position) in enumerate(self._sources):
-            leaves.append({"operand": lambda p=position: values[p], "saved": lambda: next(held),
-                           "fixed": lambda k=k: fixed[k]}[kind]())  # fmt: skip
+            match kind:
+                case "operand":
+                    leaves.append(values[position])
+                case "saved":
+                    leaves.append(next(held))
+                case _:
+                    leaves.append(fixed[k])
         env.update(zip(jaxpr.invars, [*leaves, *cts], strict=True))
         return env
 
@@ -412,7 +413,7 @@ def _is_read(var: Any, eqns: Sequence[JaxprEqn]) -> bool:
 
 def _adds_to_zeros(eqn: JaxprEqn, eqns: Sequence[JaxprEqn]) -> bool:
     """Whether an equation scatter-adds into zeros: the cotangent of a look-up in a table."""
-    if eqn.primitive.name not in {"scatter-add", "scatter_add"}:
+    if eqn.primitive.name != "scatter-add":
         return False
     target = eqn.invars[0]
     makers = [e for e in eqns if any(target is v for v in e.outvars)]

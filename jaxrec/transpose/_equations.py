@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
 
-_STRUCTURAL = {"split", "slice", "reshape", "squeeze", "expand_dims", "transpose", "concatenate"}
+_STRUCTURAL = {"split", "slice", "reshape", "squeeze", "transpose", "concatenate"}
 _STRUCTURAL |= {"broadcast_in_dim", "convert_element_type", "copy", "rev"}
 
 

@@ -57,7 +57,7 @@ class BackwardRun:
         self.call, self._backward, self._tapes = call, backward, tapes
         self._key = (call.params.patterns, call.params.policy, wrt)
         params = call.params
-        pairs = list(zip(wrt.positions, wrt.lanes, strict=True))
+        pairs = wrt.pairs
         self._lanes = {k: p for k, p in pairs if k < params.num_outers}
         self._roots = [k - params.first_data for k, _ in pairs if k >= params.num_outers]
         self._kernels = BackwardKernels(call, backward, self._lanes)
