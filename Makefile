@@ -22,6 +22,9 @@ test-python slow exhaustive: export JAX_COMPILATION_CACHE_DIR := $(abspath build
 test-python slow exhaustive: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 test-python slow exhaustive: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
+# The slow tests run what XLA makes for users, but for LLVM's part; the fast ones see tests/conftest.py.
+slow exhaustive: export XLA_FLAGS := --xla_backend_optimization_level=0
+
 test-python: $(READY)
 	$(BIN)/python -m pytest -q -n auto
 
