@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -187,3 +188,109 @@ def test_an_object_that_cannot_be_referred_to_weakly():
     np.testing.assert_array_equal(slotted.total(3), 4)
     slotted.w = jnp.full(2, 10.0)
     np.testing.assert_array_equal(slotted.total(3), 40)
+
+
+class Stage:
+    def __init__(self, k):
+        self.k = k
+
+    @jr.rec_fn
+    def go(self, x, n):
+        if self.k == 0:
+            return jr.cond(n == 0, lambda: x, lambda: self.go(x, n - 1))
+        return 2 * Stage(self.k - 1).go(x, n)
+
+
+def test_objects_that_a_body_makes():
+    stage = Stage(3)
+    for _ in range(2):
+        np.testing.assert_array_equal(stage.go(jnp.ones(2), 2), 8)
+    assert stage.go.cache_info().traces == 1
+
+
+class Fields(dict):
+    __getattr__ = dict.__getitem__
+
+
+def test_objects_that_answer_anything():
+    fields = Fields(w=jnp.ones(2))
+
+    class Raises:
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+        def __eq__(self, other):
+            raise RuntimeError("compared")
+
+    odd: Any = Raises()
+    loop: dict[str, Any] = {"w": jnp.ones(2)}
+    loop["self"] = loop
+
+    @jr.rec_fn
+    def f(x, n):
+        def more():
+            assert isinstance(odd, Raises)
+            return fields.w * loop["w"] * f(x, n - 1)
+
+        return jr.cond(n == 0, lambda: x, more)
+
+    for _ in range(3):
+        np.testing.assert_array_equal(f(jnp.ones(2), 2), 1)
+    assert f.cache_info().traces == 1
+
+
+def test_the_structure_of_what_is_closed_over():
+    drop, params = nnx.Dropout(0.5, rngs=nnx.Rngs(0)), {"a": jnp.full(2, 2.0), "b": None}
+    drop.eval()
+
+    @jr.rec_fn
+    def f(x, n):
+        def more():
+            y = x if params["a"] is None else params["a"] * x
+            return y + 0 * f(x, n - 1) + (0 if drop.deterministic else 100)
+
+        return jr.cond(n == 0, lambda: x, more)
+
+    np.testing.assert_array_equal(f(jnp.ones(2), 1), 2)
+    params["a"], params["b"] = None, params["a"]
+    np.testing.assert_array_equal(f(jnp.ones(2), 1), 1)
+    drop.train()
+    np.testing.assert_array_equal(f(jnp.ones(2), 1), 101)
+
+
+class Composed(Plain):
+    def scaled(self, x):
+        return self.w * x
+
+    @jr.rec_fn
+    def power(self, x, n):
+        return jr.cond(n == 0, lambda: x, lambda: self.scaled(self.power(x, n - 1)))
+
+
+def test_what_a_method_reads():
+    composed = Composed(jnp.ones(2))
+    np.testing.assert_array_equal(composed.power(jnp.ones(2), 2), 1)
+    composed.w = jnp.full(2, 3.0)
+    np.testing.assert_array_equal(composed.power(jnp.ones(2), 2), 9)
+
+
+def test_a_value_that_is_replaced_for_a_while():
+    """The trace of before serves again afterwards."""
+    params = {"w": jnp.full(2, 2.0)}
+
+    @jr.rec_fn
+    def f(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: params["w"] * f(x, n - 1))
+
+    def loss(w):
+        kept, params["w"] = params["w"], w
+        try:
+            return f(jnp.ones(2), 2).sum()
+        finally:
+            params["w"] = kept
+
+    np.testing.assert_array_equal(f(jnp.ones(2), 2), 4)
+    before = dict(f._cache)
+    np.testing.assert_array_equal(jax.grad(loss)(jnp.full(2, 3.0)), 6)
+    np.testing.assert_array_equal(f(jnp.ones(2), 2), 4)
+    assert dict(f._cache) == before

@@ -54,6 +54,26 @@ def test_of_a_read_that_is_masked(executor):
     np.testing.assert_array_equal(found, 2 * rows[0] + 2 * rows[1])
 
 
+@executors
+def test_where_an_array_of_one_element_decides(executor):
+    @jr.rec_fn
+    def down(at, n):
+        return jr.cond(at[n] == n, lambda: n, lambda: down(at, n + 1))
+
+    with jr.executor(executor):
+        with pytest.raises(jr.JaxRecError, match=r"down read at\[1\], .* of 1 element"):
+            down(jnp.array([3]), 0)
+        assert down(jnp.array([0]), 0) == 0
+
+
+def test_where_an_array_of_one_element_does_not():
+    @jr.rec_fn
+    def total(table, n):
+        return jr.cond(n == 0, lambda: 0, lambda: table[n + 5] + total(table, n - 1))
+
+    assert total(jnp.array([3]), 4) == 12
+
+
 def test_of_a_block():
     @jr.rec_fn
     def total(table, n):

@@ -117,7 +117,7 @@ class Invocation:
             return found
         traced = self._trace(cache)
         if traced.lasts:
-            cache[key] = traced
+            cache.put([key], traced)
         return traced
 
     def _trace(self, cache: Traces) -> Traced:
@@ -158,7 +158,7 @@ class Invocation:
             closure,
         )
         if lasts:
-            cache[exact] = cache[self._key(args)] = traced
+            cache.put([exact, self._key(args)], traced)
         return traced
 
     def _check_axes(self, used: frozenset[Any], collectives: frozenset[str]) -> None:

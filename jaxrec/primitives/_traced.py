@@ -94,10 +94,15 @@ class Traces(dict[Any, Traced]):
     def current(self, key: Any) -> Traced | None:
         """What was traced for a key, unless what it closes over has changed since."""
         found = self.get(key)
-        if found is None or found.closure.holds():
-            return found
-        self.drop(found)
-        return None
+        return found if found is None or found.closure.holds() else None
+
+    def put(self, keys: Sequence[Any], traced: Traced) -> None:
+        """Keeps a trace under some keys, in the place of those that are there."""
+        for key in keys:
+            before = self.get(key)
+            if before is not None and before is not traced:
+                self.drop(before)
+            self[key] = traced
 
     def drop(self, traced: Traced) -> None:
         """Forgets one trace."""

@@ -238,9 +238,7 @@ class _FunctionEmitter:
         outer, result = self.outers.index(array), np.empty(tuple(sizes), dtype=object)
         for index in np.ndindex(*result.shape):
             where = [
-                self._index(
-                    starts[axis] if starts else None, k, array.aval.shape[axis] == sizes[axis]
-                )
+                self._index(starts[axis] if starts else None, k, _is_whole(array, axis, sizes))
                 for axis, k in enumerate(index)
             ]
             target = self.register()
@@ -333,6 +331,11 @@ class _FunctionEmitter:
             for index in np.ndindex(*registers.shape):
                 self.put("CONVERT", int(registers[index]), dtype, dtype, int(made[index]))
         self.registers, self.constants = before
+
+
+def _is_whole(array: Value, axis: int, sizes: Sequence[int]) -> bool:
+    """Whether a block takes all of an axis, and its start is not looked at."""
+    return array.aval.shape[axis] == sizes[axis] != 1
 
 
 def _single(register: int) -> Registers:

@@ -373,7 +373,7 @@ class _FunctionCompiler:
         for index in np.ndindex(*result.shape):
             where = []
             for axis, offset in enumerate(index):
-                whole = not starts or array.aval.shape[axis] == sizes[axis]
+                whole = not starts or array.aval.shape[axis] == sizes[axis] != 1
                 where.append(self._index(None if whole else starts[axis], offset))
             target = self.to.register()
             self.to.add("LOAD", (target,), where, (outer,))

@@ -238,8 +238,8 @@ def starts_of(
 
 
 def _clamped(register: int, dtype: Any, most: int, to: Emitter) -> int:
-    if most == 0:  # the whole axis: nobody asks where it begins
-        return register
+    if most == 0:
+        return to.constant(0, dtype)
     register = to.emit("MAX", dtype, register, to.constant(0, dtype))
     return to.emit("MIN", dtype, register, to.constant(most, dtype))
 

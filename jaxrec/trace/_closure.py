@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, ModuleType
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrec.trace._instance import Identity
 
@@ -20,6 +22,9 @@ _MOST = 1000
 """Values inside of a variable that are looked at; of more, only the object that it holds."""
 
 _MISSING = object()
+
+_BY_IDENTITY = (jax.Array, np.ndarray, FunctionType, type)
+"""Types whose values are the same only if they are one object."""
 
 Function = Callable[..., Any]
 
@@ -29,19 +34,18 @@ _Place = Mapping[str, Any] | CellType | Identity
 class Closure:
     """What some functions close over, as it is now.
 
-    That are the variables that they name, of enclosing functions and of their module, with the
-    leaves of pytrees and those attributes of other objects that they name. A helper of their module
-    that they name counts as they do. Not looked at are attributes of modules, and what is written
-    into a NumPy array in place.
+    That are the variables that they name, of enclosing functions and of their module; the values
+    and the structure of pytrees there; and of other objects the attributes that they name. Helpers
+    and methods of the same module that they name count as they do. Not looked at are attributes of
+    modules and of classes, default arguments, and what is written into a NumPy array in place.
 
     Args:
         functions: those that were traced.
         objects: what they are bound to.
     """
 
-    def __init__(self, functions: Iterable[Function], objects: Iterable[Identity]) -> None:
-        reached = list(_reached(functions))
-        attributes = frozenset[str]().union(*(_names(fun.__code__) for fun in reached))
+    def __init__(self, functions: Iterable[Function], objects: Sequence[Identity]) -> None:
+        reached, attributes = _reached(functions, [x.value for x in objects])
         found = {(id(place), name): (place, name) for f in reached for place, name in _places(f)}
         places = [*found.values(), *((x, name) for x in objects for name in attributes)]
         variables = (_Variable(place, name, attributes) for place, name in places)
@@ -65,7 +69,9 @@ class _Variable:
         self._place, self._name, self._attributes = place, name, attributes
         self._value = _read(place, name)
         inside = _inside(self._value, attributes)
-        self._inside = inside if len(inside) <= _MOST else [self._value]
+        # What differs from itself says nothing.
+        comparable = _are_same(inside, _inside(self._value, attributes))
+        self._inside = inside if comparable else [self._value]
         self._is_whole = len(self._inside) == 1 and self._inside[0] is self._value
 
     @property
@@ -74,29 +80,64 @@ class _Variable:
         return self._value is not _MISSING and not isinstance(self._value, ModuleType)
 
     def holds(self) -> bool:
-        """Whether it holds the same now."""
+        """Whether it holds the same now; of an object that is gone, nothing can change."""
+        if isinstance(self._place, Identity) and self._place.value is None:
+            return True
         value = _read(self._place, self._name)
         if self._is_whole:
             return _is_same(value, self._value)
-        inside = _inside(value, self._attributes)
-        return len(inside) == len(self._inside) and all(map(_is_same, inside, self._inside))
+        return _are_same(_inside(value, self._attributes), self._inside)
 
 
-def _reached(functions: Iterable[Function]) -> Iterator[FunctionType]:
-    """The functions, what they wrap, and the helpers of the same module that they name."""
-    pending, seen = list(functions), set[int]()
+def _reached(
+    functions: Iterable[Function], objects: Iterable[Any]
+) -> tuple[list[FunctionType], frozenset[str]]:
+    """The functions, what they wrap, and helpers and methods of their module that they name.
+
+    Returns:
+        The functions, and all names of attributes in them.
+    """
+    pending, things = list(functions), list(objects)
+    found: dict[int, Any] = {}
+    names, modules = {"__call__"}, set[int]()
     while pending:
         fun = pending.pop()
-        if isinstance(fun, functools.partial):
-            pending.append(fun.func)
-        pending += filter(None, [getattr(fun, "__wrapped__", None)])
-        if not isinstance(fun, FunctionType) or id(fun) in seen:
-            continue
-        seen.add(id(fun))
-        yield fun
-        named = (_read(*place) for place in _places(fun))
-        own = fun.__globals__
-        pending += [x for x in named if isinstance(x, FunctionType) and x.__globals__ is own]
+        found[id(fun)] = fun
+        wrapped = _own(fun, "__wrapped__")
+        pending += [x for x in (wrapped, *_behind(fun)) if x is not None]
+        if isinstance(fun, FunctionType):
+            modules = modules or {id(fun.__globals__)}
+            names |= _names(fun.__code__)
+            values = [_read(*place) for place in _places(fun)]
+            things += [x for x in values if not isinstance(x, (*_BY_IDENTITY, ModuleType))]
+            pending += [x for x in values if _is_of(modules, x)]
+        pending = [x for x in pending if id(x) not in found]
+        if not pending:
+            methods = [_own(type(x), name) for x in things for name in names]
+            pending = [x for x in methods if _is_of(modules, x) and id(x) not in found]
+    return [x for x in found.values() if isinstance(x, FunctionType)], frozenset(names)
+
+
+def _behind(fun: Any) -> tuple[Any, ...]:
+    """What a callable calls, where it is no function itself."""
+    if isinstance(fun, functools.partial):
+        return (fun.func,)
+    return (fun.__func__,) if isinstance(fun, MethodType) else ()
+
+
+def _is_of(modules: set[int], value: Any) -> bool:
+    """Whether a value is a function of one of some modules, or wraps or binds one."""
+    while not isinstance(value, FunctionType):
+        inner = (*_behind(value), _own(value, "__wrapped__"))[0]
+        if inner is None or inner is value:
+            return False
+        value = inner
+    return id(value.__globals__) in modules
+
+
+def _own(value: Any, name: str) -> Any:
+    """An attribute, without running what an object does when it is asked for one."""
+    return inspect.getattr_static(value, name, None)
 
 
 def _places(fun: FunctionType) -> Iterator[tuple[_Place, str]]:
@@ -117,30 +158,62 @@ def _read(place: _Place, name: str) -> Any:
 
 
 def _inside(value: Any, attributes: frozenset[str]) -> list[Any]:
-    """What may change in a variable: an object, and what it holds."""
-    if isinstance(value, (jax.Array, FunctionType, type)) or hasattr(value, "__wrapped__"):
-        return [value]
+    """What may change in a variable: the values and the structure of a pytree, attributes."""
+    found: list[Any] = []
+    pending, seen = [value], set[int]()
     try:
-        leaves = jax.tree.leaves(value)
-    except (TypeError, ValueError):  # of a dictionary whose keys have no order
+        while pending:
+            x = pending.pop()
+            if isinstance(x, _BY_IDENTITY) or id(x) in seen:
+                found.append(x)
+                continue
+            level = jax.tree_util.default_registry.flatten_one_level(x)
+            if level is not None:
+                seen.add(id(x))
+                found += [type(x), level[1]]
+                pending += reversed(list(level[0]))
+            else:
+                found.append(x)
+                pending += _attributes(x, attributes) if x is value else ()
+            if len(found) > _MOST:
+                return [value]
+    except Exception:  # whatever the code of an object raises
         return [value]
-    if len(leaves) != 1 or leaves[0] is not value:
-        return leaves
-    own = (_attribute(value, name) for name in attributes)
-    return [value, *jax.tree.leaves([x for x in own if x is not _MISSING])]
+    return found
+
+
+def _attributes(value: Any, names: frozenset[str]) -> list[Any]:
+    """The attributes of an object by these names, less those of functions."""
+    if _own(value, "__wrapped__") is not None:
+        return []
+    return [x for name in sorted(names) if (x := _attribute(value, name)) is not _MISSING]
 
 
 def _attribute(value: Any, name: str) -> Any:
     """What an object has under a name, which may be in a slot; not what its class has."""
-    if isinstance(getattr(type(value), name, None), MemberDescriptorType):
+    if isinstance(_own(type(value), name), MemberDescriptorType):
         return getattr(value, name, _MISSING)
-    return getattr(value, "__dict__", {}).get(name, _MISSING)
+    try:
+        return vars(value).get(name, _MISSING)
+    except Exception:  # it has no dictionary, or hides it
+        return _MISSING
+
+
+def _are_same(now: Sequence[Any], before: Sequence[Any]) -> bool:
+    return len(now) == len(before) and all(map(_is_same, now, before))
 
 
 def _is_same(now: Any, before: Any) -> bool:
     if now is before:
         return True
-    return type(now) is type(before) and isinstance(now, (int, float, str)) and now == before
+    if type(now) is not type(before) or isinstance(now, _BY_IDENTITY):
+        return False
+    if isinstance(now, float):  # of zeros the signs differ, and NaN is NaN
+        return repr(now) == repr(before)
+    try:
+        return bool(now == before)
+    except Exception:  # whatever the code of an object raises
+        return False
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

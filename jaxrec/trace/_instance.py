@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,18 +16,17 @@ from jaxrec.trace._signature import Signature
 class Identity:
     """A static argument that equals only itself: the object that a method is bound to.
 
-    Attributes:
-        is_weak: whether it does not keep the object, which the object has to allow.
+    It keeps the object until it is told not to.
     """
 
     def __init__(self, value: Any) -> None:
         self._hash = id(value)
-        try:
-            self._get = weakref.ref(value)
-            self.is_weak = True
-        except TypeError:
-            self._get = lambda: value
-            self.is_weak = False
+        self._get: Callable[[], Any] = lambda: value
+
+    def let_go(self, gone: Callable[[Any], None]) -> None:
+        """Keeps the object no longer, if it allows that, and calls `gone` when it is gone."""
+        with contextlib.suppress(TypeError):
+            self._get = weakref.ref(self.value, gone)
 
     @property
     def value(self) -> Any:

@@ -78,6 +78,9 @@ class TracedProgram:
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
         self._made: list[Instance] = []
+        self._objects: list[
+            Any
+        ] = []  # that methods are bound to: bodies may make some, and run twice
         try:
             self._trace(definition, leaf_names(definition.arg_names, args), signature)
         except BaseException:
@@ -95,6 +98,7 @@ class TracedProgram:
 
     def let_go(self) -> None:
         """Forgets what the functions close over, once the graph is built."""
+        self._objects.clear()
         for instance in self._made:
             instance.let_go()
 
@@ -155,6 +159,7 @@ class TracedProgram:
     ) -> Instance:
         instance = Instance(len(self.instances), definition, args, names, caller)
         self._made.append(instance)
+        self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]
         if _specialised(instance) > _MAX_SPECIALISED:
             raise RecursionLimitError(_ever_new(instance))
         self.instances.append(instance)
@@ -404,12 +409,17 @@ def _changes_a_module(error: Exception) -> bool:
 def _check_unchanged(
     instance: Instance, args: Sequence[Any], given: Sequence[Sequence[Any]]
 ) -> None:
-    """Checks that a body leaves objects as they are; containers of Python are its own copies."""
+    """Checks that a body leaves modules as they are: what it changes are its own copies."""
     for name, arg, before in zip(instance.definition.arg_names, args, given, strict=False):
-        now = [] if isinstance(arg, (dict, list, tuple)) else jax.tree.leaves(arg)
+        now = jax.tree.leaves(arg) if _is_module(arg) else []
         if now and (len(now) != len(before) or not all(map(operator.is_, now, before))):
             what = f"its argument {name} in place, a {type(arg).__name__}, which nobody would see."
             raise UnsupportedError(_impure(instance.name, what))
+
+
+def _is_module(value: Any) -> bool:
+    nnx = sys.modules.get("flax.nnx")
+    return nnx is not None and isinstance(value, nnx.Module)
 
 
 def _impure(name: str, what: str) -> str:

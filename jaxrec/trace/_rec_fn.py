@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -258,15 +257,10 @@ class RecFn:
         if definition is None:
             definition = self._definition(static, values, tuple(arguments))
             self._definitions[key] = definition
-            self._forget_with(static, key)
+            for value in static.values():
+                if isinstance(value, Identity):
+                    value.let_go(functools.partial(_forget, self._definitions, self._cache, key))
         return definition, [v for n, v in arguments.items() if n not in static]
-
-    def _forget_with(self, static: dict[str, Any], key: Any) -> None:
-        """Forgets a definition, and what was traced of it, with the object that it is bound to."""
-        for value in static.values():
-            if isinstance(value, Identity) and value.is_weak:
-                gone = weakref.finalize(value.value, _forget, self._definitions, self._cache, key)
-                gone.atexit = False
 
     def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by the names of the parameters, defaults included."""
@@ -329,7 +323,8 @@ class RecFn:
                 ) from None
 
 
-def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any) -> None:
+def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any, _: Any) -> None:
+    """Forgets a definition, and what was traced of it: the object that it is bound to is gone."""
     definition = definitions.pop(key, None)
     for traced in [t for k, t in list(cache.items()) if k[0] == definition]:
         cache.drop(traced)
