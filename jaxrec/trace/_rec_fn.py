@@ -351,9 +351,11 @@ def rec_fn(
     is traced once; calls that are ready at the same time run as one batch, across the tree and
     across examples. It works under `jit`, `grad`, `vmap` and the other transformations of JAX.
 
-    What it closes over is looked at with every call: where a variable holds another value than when
-    it was traced, it is traced anew (and compiled anew, so what changes often is better passed as
-    an argument). What is written into a NumPy array in place is not seen.
+    What it closes over is looked at with every call: where a variable that it names, or a pytree or
+    an object there, holds another value than when it was traced, it is traced anew (and compiled
+    anew, so what changes often is better passed as an argument). Helpers and methods of its module
+    count as its own body does. Not seen is what is written into a NumPy array in place, and what is
+    reached otherwise: by attributes of modules and classes, default arguments, objects in objects.
 
     Args:
         fun: a pure function of pytrees of arrays.
