@@ -32,7 +32,7 @@ def vjp_of(cell: Any, *weights: Any) -> CellVjp:
         rows = ShapedArray((width, SIZE), np.dtype(np.float32))
         return trace_cell(cell, Operands((*outer, rows), len(outer), (0, 1), (2,), (True,)))
 
-    return cell_vjp(traced(ROWS), traced(2), ROWS)
+    return cell_vjp(traced(ROWS), traced(2), ROWS, 2)
 
 
 def gradients(cell: Any, tensor: Any, bias: Any, v: Any, ct: Any) -> tuple[list[Any], Any]:

@@ -111,3 +111,22 @@ def wave_function(
         return batched(list(outers), list(exports), list(inputs), jnp.arange(width))
 
     return run
+
+
+def row_by_row_function(
+    program: Program, spec: CellSpec, by_row: Sequence[bool], width: int
+) -> Callable[..., list[Any]]:
+    """As `wave_function`, but a loop over the calls: nothing is made of several of them at once."""
+    single = wave_function(program, spec, by_row, 1)
+
+    def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        def one(row: Any) -> list[Any]:
+            _, own, exports, inputs = jax.tree.map(lambda x: x[None], row)
+            rest = iter(own)
+            mine = [next(rest) if has else x for x, has in zip(outers, by_row, strict=True)]
+            return [x[0] for x in single(mine, exports, inputs)]
+
+        own = [x for x, has in zip(outers, by_row, strict=True) if has]
+        return jax.lax.map(one, (jnp.arange(width), own, list(exports), list(inputs)))
+
+    return run

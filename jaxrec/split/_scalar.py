@@ -115,7 +115,7 @@ def is_known(op: Prim) -> bool:
     """Whether the control machine can compute an operation on register arrays."""
     if op.name in _REDUCE and op.inputs[0].aval.size == 0:
         return False
-    return op.name in _KNOWN and all(fits(v.aval) for v in op.outputs)
+    return op.name in _KNOWN and len(op.outputs) == 1 and fits(op.outputs[0].aval)
 
 
 def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:

@@ -101,7 +101,7 @@ def trace_cell(
             return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
 
         outs = fun(*values)
-        kept = jax.checkpoint(of_wrt, policy=policy or _default_policy(operands))
+        kept = jax.checkpoint(of_wrt, policy=policy or _keeps_products)
         _, vjp = jax.vjp(kept, *(values[p] for p in operands.wrt))
         leaves, tree = jax.tree.flatten(vjp)
         trees.append(tree)
@@ -121,14 +121,14 @@ def trace_cell(
     return TracedCell(operands, traced_forward, _inline(traced), outputs)
 
 
-def _default_policy(operands: Operands) -> Callable[..., bool]:
-    """Keeps matrix products; none of complex numbers, for which JAX cannot mark what is kept.
+def _keeps_products(primitive: Any, *avals: Any, **params: Any) -> bool:
+    """The default policy: keeps matrix products; none of complex numbers, which JAX cannot mark.
 
     On CPU it is faster to compute activations again than to write and read them.
     """
-    if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in operands.avals):
-        return jax.checkpoint_policies.nothing_saveable
-    return jax.checkpoint_policies.dots_saveable
+    if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in avals):
+        return False
+    return jax.checkpoint_policies.dots_saveable(primitive, *avals, **params)
 
 
 def _shape(aval: Any) -> Any:
@@ -295,16 +295,30 @@ class CellVjp:
         return {k: _value(env, v) for k, v in zip(wanted, outvars, strict=True)}
 
 
-def cell_vjp(traced: TracedCell, other: TracedCell, width: int) -> CellVjp:
+class FoldedRowsError(Exception):
+    """What a cell keeps has no axis of rows: JAX has made one axis of rows and something else.
+
+    Its rules for `vmap` of convolutions and of triangular solutions do, by sizes.
+    """
+
+
+def cell_vjp(traced: TracedCell, other: TracedCell, width: int, other_width: int) -> CellVjp:
     """Cuts the backward pass of a cell.
 
     Args:
         traced: the cell at one width.
         other: the same at another width: axes that differ are those of rows.
         width: number of rows of `traced`.
+        other_width: that of `other`.
+
+    Raises:
+        FoldedRowsError: it cannot be cut so.
     """
+    if not _are_alike(traced, other):
+        raise FoldedRowsError
     sources, saved_axes = _leaf_sources(traced, other)
     cut = _Cut(traced, other, sources)
+    _check_rows(traced, other, [*_leaf_vars(traced.forward, traced), *cut.vars], width, other_width)
     saved_vars = [
         v for v, (kind, _) in zip(_leaf_vars(traced.forward, traced), sources, strict=True)
         if kind == "saved"
@@ -326,6 +340,30 @@ def cell_vjp(traced: TracedCell, other: TracedCell, width: int) -> CellVjp:
         _loop=tuple(cut.loop),
         _after=tuple(cut.after),
     )
+
+
+def _are_alike(traced: TracedCell, other: TracedCell) -> bool:
+    """Whether two traces are the same operations."""
+    pairs = ((traced.forward, other.forward), (traced.backward, other.backward))
+    return all([e.primitive for e in a.eqns] == [e.primitive for e in b.eqns] for a, b in pairs)
+
+
+def _check_rows(
+    traced: TracedCell, other: TracedCell, kept: Sequence[Any], width: int, other_width: int
+) -> None:
+    """Checks that in what is kept an axis that grows with the number of rows is that of rows."""
+    wanted = {v for v in kept if isinstance(v, Var)}
+    for a, b in ((traced.forward, other.forward), (traced.backward, other.backward)):
+        for v, w in zip(_made(a), _made(b), strict=True):
+            if v not in wanted or v.aval.shape == w.aval.shape:
+                continue
+            sizes = zip(v.aval.shape, w.aval.shape, strict=True)
+            if [pair for pair in sizes if pair[0] != pair[1]] != [(width, other_width)]:
+                raise FoldedRowsError
+
+
+def _made(closed: ClosedJaxpr) -> list[Any]:
+    return [v for eqn in closed.eqns for v in eqn.outvars]
 
 
 def _leaf_vars(forward: ClosedJaxpr, traced: TracedCell) -> list[Any]:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._cell import row_by_row_function, wave_function
 from jaxrec.lowering._forward import Bound, operands, plain_cell
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.transpose._cell_vjp import CellVjp, Operands, Policy, TracedCell, cell_vjp, trace_cell
+from jaxrec.transpose._cell_vjp import (
+    CellVjp,
+    FoldedRowsError,
+    Operands,
+    Policy,
+    TracedCell,
+    cell_vjp,
+    trace_cell,
+)
 
 
 def has_cotangent(aval: Any) -> bool:
@@ -40,20 +48,38 @@ class Backward:
         self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
         self._cells: dict[Any, CellVjp] = {}
         self._traced: dict[Any, TracedCell] = {}
+        self._folds: dict[int, bool] = {}
 
     def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
         """A cell at a width; `own_rows` gives every outer value a row axis."""
         key = (spec.cell.index, width, own_rows)
         if key not in self._cells:
-            other = next((n for n in self.layout.widths if n != width), width + 1)
-            traced = self._trace(spec, width, own_rows)
-            self._cells[key] = cell_vjp(traced, self._trace(spec, other, own_rows), width)
+            self._cells[key] = self._cut(spec, width, own_rows, self._folds_rows(spec))
         return self._cells[key]
 
-    def _trace(self, spec: CellSpec, width: int, own_rows: bool) -> TracedCell:
-        key = (spec.cell.index, width, own_rows)
+    def _folds_rows(self, spec: CellSpec) -> bool:
+        """Whether a cell has to be differentiated row by row, at whatever width."""
+        index = spec.cell.index
+        if index not in self._folds:
+            try:
+                for width in {*self.layout.widths, self.layout.step_rows}:
+                    self._cells[index, width, False] = self._cut(spec, width, False, False)
+                self._folds[index] = False
+            except FoldedRowsError:
+                self._folds[index] = True
+                for width in self.layout.widths:
+                    self._cells.pop((index, width, False), None)
+        return self._folds[index]
+
+    def _cut(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> CellVjp:
+        other = next((n for n in self.layout.widths if n != width), width + 1)
+        traced = self._trace(spec, width, own_rows, row_by_row)
+        return cell_vjp(traced, self._trace(spec, other, own_rows, row_by_row), width, other)
+
+    def _trace(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> TracedCell:
+        key = (spec.cell.index, width, own_rows, row_by_row)
         if key not in self._traced:
-            fun = self._flat_function(spec, width, own_rows)
+            fun = self._flat_function(spec, width, own_rows, row_by_row)
             operands = self._operands(spec, width, own_rows)
             try:
                 self._traced[key] = trace_cell(fun, operands, self._policy)
@@ -82,8 +108,11 @@ class Backward:
         """Types of one row of the residuals that the forward pass keeps for a cell."""
         return self.at(spec, self.layout.widths[0]).saved if self.is_differentiated(spec) else ()
 
-    def _flat_function(self, spec: CellSpec, width: int, own_rows: bool) -> Any:
-        fun = wave_function(self.program, spec, self.by_row(spec, own_rows), width)
+    def _flat_function(
+        self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool
+    ) -> Callable[..., list[Any]]:
+        make = row_by_row_function if row_by_row else wave_function
+        fun = make(self.program, spec, self.by_row(spec, own_rows), width)
         first_export = len(spec.outers)
         first_input = first_export + len(spec.cell.exports)
 
