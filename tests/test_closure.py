@@ -294,3 +294,24 @@ def test_a_value_that_is_replaced_for_a_while():
     np.testing.assert_array_equal(jax.grad(loss)(jnp.full(2, 3.0)), 6)
     np.testing.assert_array_equal(f(jnp.ones(2), 2), 4)
     assert dict(f._cache) == before
+
+
+def test_a_module_that_a_body_changes():
+    class Layer(nnx.Module):
+        def __init__(self):
+            self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+
+        @jr.rec_fn
+        def down(self, x, n):
+            return jr.cond(n <= 0, lambda: x, lambda: self.drop(self.down(x, n - 1)))
+
+        @jr.rec_fn
+        def first(self, x, n):
+            y = self.drop(x)
+            return jr.cond(n <= 0, lambda: y, lambda: self.first(y, n - 1))
+
+    message = r"down changes a module .* pure, .* Pass randomness as a key, with rngs=jaxrec"
+    with pytest.raises(jr.UnsupportedError, match=message):
+        Layer().down(jnp.ones(3), 2)
+    with pytest.raises(jr.UnsupportedError, match="first changes its argument self in place"):
+        Layer().first(jnp.ones(3), 2)

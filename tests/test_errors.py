@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 from jax.errors import JaxRuntimeError
 from jax.experimental import io_callback
 
@@ -481,23 +480,3 @@ class TestWordsForWhatIsWrong:
 
         with pytest.raises(jr.SignatureError, match=message):
             down(jnp.ones(3), 3)
-
-    def test_a_module_that_a_body_changes(self):
-        class Layer(nnx.Module):
-            def __init__(self):
-                self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
-
-            @jr.rec_fn
-            def down(self, x, n):
-                return jr.cond(n <= 0, lambda: x, lambda: self.drop(self.down(x, n - 1)))
-
-            @jr.rec_fn
-            def first(self, x, n):
-                y = self.drop(x)
-                return jr.cond(n <= 0, lambda: y, lambda: self.first(y, n - 1))
-
-        message = r"down changes a module .* pure, .* Pass randomness as a key, with rngs=jaxrec"
-        with pytest.raises(jr.UnsupportedError, match=message):
-            Layer().down(jnp.ones(3), 2)
-        with pytest.raises(jr.UnsupportedError, match="first changes its argument self in place"):
-            Layer().first(jnp.ones(3), 2)
