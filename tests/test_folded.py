@@ -67,6 +67,13 @@ def test_gradients_of_a_batch(executor):
     assert_close(summed, expected[0].sum(0))
 
 
+def test_weights_that_differ_by_example():
+    rec, plain = pair(convolved, None)
+    image, weights = IMAGES[:1], jnp.stack([IMAGES, 2 * IMAGES])
+    got = jax.vmap(jax.grad(rec, (0, 1)), (0, None))(weights, image)
+    assert_close(got, jax.vmap(jax.grad(plain, (0, 1)), (0, None))(weights, image))
+
+
 def test_complex_numbers_inside_of_a_cell():
     def spectrum(w, x):
         return jnp.abs(jnp.fft.fft(w) @ jnp.fft.fft(x))

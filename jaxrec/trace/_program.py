@@ -78,9 +78,8 @@ class TracedProgram:
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
         self._made: list[Instance] = []
-        self._objects: list[
-            Any
-        ] = []  # that methods are bound to: bodies may make some, and run twice
+        # That methods are bound to: a body may make some, and run twice.
+        self._objects: list[Any] = []
         try:
             self._trace(definition, leaf_names(definition.arg_names, args), signature)
         except BaseException:

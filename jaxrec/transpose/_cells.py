@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,28 +49,29 @@ class Backward:
         self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
         self._cells: dict[Any, CellVjp] = {}
         self._traced: dict[Any, TracedCell] = {}
-        self._folds: dict[int, bool] = {}
+        self._row_by_row: dict[int, bool] = {}
 
     def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
         """A cell at a width; `own_rows` gives every outer value a row axis."""
         key = (spec.cell.index, width, own_rows)
         if key not in self._cells:
-            self._cells[key] = self._cut(spec, width, own_rows, self._folds_rows(spec))
+            self._cells |= self._cuts(spec, width, own_rows)
         return self._cells[key]
 
-    def _folds_rows(self, spec: CellSpec) -> bool:
-        """Whether a cell has to be differentiated row by row, at whatever width."""
-        index = spec.cell.index
-        if index not in self._folds:
-            try:
-                for width in {*self.layout.widths, self.layout.step_rows}:
-                    self._cells[index, width, False] = self._cut(spec, width, False, False)
-                self._folds[index] = False
-            except FoldedRowsError:
-                self._folds[index] = True
-                for width in self.layout.widths:
-                    self._cells.pop((index, width, False), None)
-        return self._folds[index]
+    def _cuts(self, spec: CellSpec, width: int, own_rows: bool) -> dict[Any, CellVjp]:
+        """A cell at a width, and at those that it shares tapes with; row by row if need be."""
+        index, shared = spec.cell.index, {*self.layout.widths, self.layout.step_rows}
+        widths = {width} if own_rows or index in self._row_by_row else {width, *shared}
+        known = None if own_rows else self._row_by_row.get(index)
+        for row_by_row in (False, True) if known is None else (known,):
+            with contextlib.suppress(FoldedRowsError):
+                made = {
+                    (index, n, own_rows): self._cut(spec, n, own_rows, row_by_row) for n in widths
+                }
+                if not own_rows:
+                    self._row_by_row[index] = row_by_row
+                return made
+        raise AssertionError(f"{spec.cell.name} cannot be cut at width {width}")
 
     def _cut(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> CellVjp:
         other = next((n for n in self.layout.widths if n != width), width + 1)
