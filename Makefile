@@ -36,7 +36,7 @@ exhaustive: $(READY)
 	$(BIN)/python -m pytest -q -n auto -m exhaustive
 
 test-cpp: $(READY)
-	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF -DCMAKE_UNITY_BUILD=ON
+	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF
 	cmake --build build/cpp
 	ctest --test-dir build/cpp -j 2 --output-on-failure
 
@@ -58,7 +58,7 @@ format: $(READY)
 # The C++ tests under the address and undefined-behaviour sanitizers, then under the thread sanitizer.
 sanitize: $(READY)
 	for kind in address thread; do \
-	  cmake -S . -B build/$$kind -G Ninja -DJAXREC_PYTHON=OFF -DCMAKE_UNITY_BUILD=ON -DJAXREC_SANITIZE=$$kind && \
+	  cmake -S . -B build/$$kind -G Ninja -DJAXREC_PYTHON=OFF -DJAXREC_SANITIZE=$$kind && \
 	  cmake --build build/$$kind && \
 	  ctest --test-dir build/$$kind -j 2 --output-on-failure || exit 1; \
 	done

@@ -83,6 +83,14 @@ def count_runs():
     return power, runs
 
 
+@pytest.fixture(autouse=True)
+def few_objects_to_look_through():
+    """Leaves what other tests made out of the search for garbage, which is long in a full process."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 class TestTracing:
     @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
     def test_no_tracer_is_kept(self, executor):
