@@ -7,7 +7,7 @@ there is one, and what to change. Errors found while a compiled program runs rea
 
 import jax
 
-RUN_TIME_ERRORS = (jax.errors.JaxRuntimeError, ValueError)
+RUN_TIME_ERRORS: tuple[type[Exception], ...] = (jax.errors.JaxRuntimeError, ValueError)
 """What JAX raises where a compiled program fails.
 
 Once it has run, a jitted function is dispatched by compiled code, which in several versions of JAX

@@ -85,7 +85,7 @@ def count_runs():
 
 @pytest.fixture(autouse=True)
 def few_objects_to_look_through():
-    """Leaves what other tests made out of the search for garbage, which is long in a full process."""
+    """Leaves what other tests made out of the search for garbage, which is long otherwise."""
     gc.freeze()
     yield
     gc.unfreeze()

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
-from jaxrec.lowering._rows import gather, select_rows
+from jaxrec.lowering._rows import gather, gather_rows, select_rows
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
-WaveCell = Callable[[list[Any], list[Any], list[Any]], tuple[list[Any], list[Any]]]
-"""A cell at one width: `(outers, exports, inputs) -> (outputs, residuals)`."""
+
+class WaveCell(NamedTuple):
+    """A cell at one width.
+
+    Attributes:
+        run: `(outers, exports, inputs) -> (outputs, residuals)`.
+        waits: whether it must run for calls alone, see `jaxrec/split/_patience.py`.
+    """
+
+    run: Callable[[list[Any], list[Any], list[Any]], tuple[list[Any], list[Any]]]
+    waits: bool
 
 
 State = tuple[list[Any], list[list[Any]]]
@@ -68,7 +78,7 @@ def with_roots(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
 def plain_cell(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
     """A cell without residuals."""
     fun = wave_function(bound.program, spec, _wave.outer_by_row(spec, bound.patterns), width)
-    return lambda outers, exports, inputs: (fun(outers, exports, inputs), [])
+    return WaveCell(lambda *read: (fun(*read), []), has_to_wait(spec.cell.ops))
 
 
 CellAt = Callable[[Bound, CellSpec, int], WaveCell]
@@ -93,8 +103,8 @@ def run_forward(
     residuals = [list(t) for t in residual_tapes or [[]] * len(bound.program.cells)]
 
     def body_for(spec: CellSpec, width: int) -> Any:
-        fun = cell_at(bound, spec, width)
-        return lambda wave, state: _fire(bound, spec, width, fun, wave, state)
+        cell = cell_at(bound, spec, width)
+        return lambda wave, state: _fire(bound, spec, width, cell, wave, state)
 
     bodies = {kind: body_for(spec, width) for kind, spec, width in bound.waves_of}
     tapes = _wave.empty_tapes(bound.layout.value_rows, bound.program.classes)
@@ -102,10 +112,11 @@ def run_forward(
     return _wave.run_waves(bound.program, bound.layout, bound.tables, bodies, state)
 
 
-def _fire(bound: Bound, spec: CellSpec, width: int, fun: WaveCell, wave: Any, state: Any) -> State:
+def _fire(bound: Bound, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
-    read = operands(bound, spec, state[0], wave[2], width)
-    outs, kept = _wave.in_its_wave(spec, wave[1] > 0, fun, *read)
+    rows = _wave.calls_alone(cell.waits, jnp.arange(width) < wave[1])
+    read = operands(bound, spec, state[0], wave[2], width, rows)
+    outs, kept = _wave.in_its_wave(cell.waits, wave[1] > 0, cell.run, *read)
     return write(spec, outs, kept, wave, state)
 
 
@@ -124,16 +135,22 @@ def write(
 
 
 def operands(
-    bound: Bound, spec: CellSpec, tapes: Sequence[Any], start: Any, width: int
+    bound: Bound,
+    spec: CellSpec,
+    tapes: Sequence[Any],
+    start: Any,
+    width: int,
+    rows: _wave.Rows = _wave.all_rows,
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The outer values, control scalars and tape inputs of `width` rows of a cell."""
-    tables = bound.tables
-    lanes = _wave.cell_lanes(spec, tables, start, width)
-    return (
-        _wave.cell_outers(spec, bound.outers, bound.patterns, lanes),
-        _wave.cell_exports(spec, tables, start, width),
-        _wave.cell_inputs(spec, tables, tapes, start, width),
-    )
+    tables, index = bound.tables, spec.cell.index
+    lanes = rows(_wave.cell_lanes(spec, tables, start, width))
+    exports = [rows(_wave.block(x, start, width)) for x in tables.exports[index]]
+    inputs = [
+        gather_rows(tapes[c], rows(_wave.block(reads, start, width)))
+        for c, reads in zip(spec.inputs, tables.reads[index], strict=True)
+    ]
+    return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
 
 
 def operands_at(

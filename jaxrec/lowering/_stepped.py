@@ -60,12 +60,12 @@ def run_stepped(
 
 
 def _body(bound: Bound, stepping: Stepping, spec: CellSpec, width: int, cell_at: CellAt) -> Body:
-    fun = cell_at(bound, spec, width)
+    cell = cell_at(bound, spec, width)
 
     def run(wave: Any, state: State) -> tuple[Any, State]:
         rows = stepping.operands(spec, width, wave)
         read = _operands(bound, spec, state[0], rows)
-        outs, kept = _wave.in_its_wave(spec, rows.lanes[0] >= 0, fun, *read)
+        outs, kept = _wave.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *read)
         state = write(spec, outs, kept, wave, state)
         return stepping.after(rows.lanes, state[0]), state
 

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec import _compat
-from jaxrec.lowering._rows import gather, gather_rows
+from jaxrec.lowering._rows import gather
 from jaxrec.schedule._handlers import register_handlers
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
-from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
 Body = Callable[[Any, Any], Any]
@@ -85,19 +84,19 @@ def cell_outers(
     return found
 
 
-def in_its_wave(spec: CellSpec, fires: Any, fun: Callable[..., Any], *operands: Any) -> Any:
+def in_its_wave(waits: bool, fires: Any, fun: Callable[..., Any], *operands: Any) -> Any:
     """`fun(*operands)`, a cell, in the loop over the waves.
 
     XLA runs what only outer values go into before the loop, even if no wave of the cell comes. So
     an operation that has to wait stands in a branch.
 
     Args:
-        spec: the cell.
+        waits: whether there is such an operation.
         fires: true, which XLA does not know before the wave.
         fun: the cell on a wave.
         operands: its own.
     """
-    if not has_to_wait(spec.cell.ops):
+    if not waits:
         return fun(*operands)
 
     def nothing() -> Any:
@@ -107,25 +106,34 @@ def in_its_wave(spec: CellSpec, fires: Any, fun: Callable[..., Any], *operands: 
     return lax.cond(fires, lambda: fun(*operands), nothing)
 
 
+Rows = Callable[[Any], Any]
+"""Of what a wave reads, an array with an axis of rows, the rows that it computes on."""
+
+
+def all_rows(array: Any) -> Any:
+    """Those that are read: what a wave computes on rows that are no call is never read."""
+    return array
+
+
+def calls_alone(waits: bool, is_call: Any) -> Rows:
+    """Those that are a call; the first one's in the place of the others.
+
+    For a cell with an operation that has to wait: a loop over all rows may not end for what stands
+    in rows that are no call, and Python would see it.
+
+    Args:
+        waits: whether there is such an operation; if not, `all_rows`.
+        is_call: `[width]`, which rows of the wave are a call.
+    """
+    if not waits:
+        return all_rows
+    rows = jnp.where(is_call, jnp.arange(is_call.size), jnp.argmax(is_call))
+    return lambda array: array[rows]
+
+
 def outer_by_row(spec: CellSpec, patterns: Sequence[LanePattern | None]) -> list[bool]:
     """For each outer value of a cell, whether a wave needs it with a row axis."""
     return [patterns[position] is not None for position in spec.outers]
-
-
-def cell_inputs(
-    spec: CellSpec, tables: Tables, tapes: Sequence[Any], start: Any, width: int
-) -> list[Any]:
-    """Gathers the tape inputs of `width` cell rows from `start`."""
-    reads = tables.reads[spec.cell.index]
-    return [
-        gather_rows(tapes[c], block(rows, start, width))
-        for c, rows in zip(spec.inputs, reads, strict=True)
-    ]
-
-
-def cell_exports(spec: CellSpec, tables: Tables, start: Any, width: int) -> list[Any]:
-    """The control scalars of `width` cell rows from `start`."""
-    return [block(x, start, width) for x in tables.exports[spec.cell.index]]
 
 
 def cell_lanes(spec: CellSpec, tables: Tables, start: Any, width: int) -> Any:

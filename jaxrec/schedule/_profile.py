@@ -24,8 +24,9 @@ from jax import lax
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
-from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, run_forward
+from jaxrec.lowering._forward import Bound, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
+from jaxrec.lowering._wave import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._native import is_native
 from jaxrec.primitives._params import Params, bound, plan_inputs
@@ -378,13 +379,15 @@ def _cell_times(at: Bound, tapes: Sequence[Any], waves: Any) -> Iterator[CellTim
     for kind, spec, width in at.waves_of:
         mine = waves[waves[:, 0] == kind]
         if len(mine):
-            values = wave_operands(at, spec, tapes, int(mine[0, 2]), width)
-            cell = jax.jit(_looped(plain_cell(at, spec, width)))
-            seconds = _median(lambda cell=cell, values=values: cell(*values)) / _LOOPS
+            cell = plain_cell(at, spec, width)
+            rows = calls_alone(cell.waits, jnp.arange(width) < int(mine[0, 1]))
+            values = wave_operands(at, spec, tapes, int(mine[0, 2]), width, rows)
+            looped = jax.jit(_looped(cell.run))
+            seconds = _median(lambda run=looped, values=values: run(*values)) / _LOOPS
             yield CellTime(spec.cell.name, width, len(mine), int(mine[:, 1].sum()), seconds)
 
 
-def _looped(cell: WaveCell) -> Callable[..., list[Any]]:
+def _looped(cell: Callable[..., Any]) -> Callable[..., list[Any]]:
     """Runs a cell many times in one program, so that the launch from Python does not count."""
 
     def run(outers: list[Any], exports: list[Any], inputs: list[Any]) -> list[Any]:

@@ -1,12 +1,14 @@
-"""Operations that must not run before it is known that their branch is taken.
+"""Operations that must run for calls alone, and not before their branch is taken.
 
-What only outer values go into could be computed once, before the recursion. That a loop has no end,
-and that Python is called, is seen even if nothing reads the result.
+What only outer values go into could be computed once, before the recursion, and a wave computes
+rows that are no call. That a loop has no end, and that Python is called, is seen even if nothing
+reads the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from jax.extend.core import jaxprs_in_params
 
@@ -15,7 +17,16 @@ from jaxrec.graph._ir import Op, Prim, Switch
 
 def has_to_wait(ops: Iterable[Op]) -> bool:
     """Whether some operation may never end, or calls Python."""
-    return any(name == "while" or "callback" in name for name in _names(ops))
+    return _has_to_wait(_names(ops))
+
+
+def jaxpr_has_to_wait(jaxpr: Any) -> bool:
+    """The same of the equations of a jaxpr."""
+    return _has_to_wait(_names_in([jaxpr]))
+
+
+def _has_to_wait(names: Iterable[str]) -> bool:
+    return any(name == "while" or "callback" in name for name in names)
 
 
 def calls_host(ops: Iterable[Op]) -> bool:
@@ -35,7 +46,11 @@ def _names(ops: Iterable[Op]) -> Iterator[str]:
 
 def inner_names(op: Prim) -> Iterator[str]:
     """The names of the operations inside of one, such as those of a loop."""
-    todo = list(jaxprs_in_params(op.eqn.params))
+    return _names_in(jaxprs_in_params(op.eqn.params))
+
+
+def _names_in(jaxprs: Iterable[Any]) -> Iterator[str]:
+    todo = list(jaxprs)
     while todo:
         for eqn in todo.pop().eqns:
             yield eqn.primitive.name

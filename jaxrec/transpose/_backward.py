@@ -170,18 +170,19 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
         shift = wave[1] - width
         start = wave[2] + shift
+        rows = _wave.calls_alone(vjp.waits, jnp.arange(width) + shift >= 0)
         read = (
-            replay.values(spec, start, width),
-            replay.saved(spec, start, width),
-            replay.cotangents(spec, ct_tapes, start, width),
+            replay.values(spec, start, width, rows),
+            list(map(rows, replay.saved(spec, start, width))),
+            list(map(rows, replay.cotangents(spec, ct_tapes, start, width))),
         )
-        d_inputs, cuts = _wave.in_its_wave(spec, wave[1] > 0, vjp.loop, *read)
+        d_inputs, cuts = _wave.in_its_wave(vjp.waits, wave[1] > 0, vjp.loop, *read)
         # The last block first: what falls in front of a block is overwritten by the one before it.
-        for (k, c), rows in reversed(list(zip(slots, d_inputs, strict=True))):
-            ct_tapes[c] = _wave.put(ct_tapes[c], rows, wave[first_read + k] + shift)
+        for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
+            ct_tapes[c] = _wave.put(ct_tapes[c], made, wave[first_read + k] + shift)
         index = spec.cell.index
         cut_tapes[index] = [
-            _wave.put(tape, rows, start) for tape, rows in zip(cut_tapes[index], cuts, strict=True)
+            _wave.put(tape, made, start) for tape, made in zip(cut_tapes[index], cuts, strict=True)
         ]
         return ct_tapes, cut_tapes
 

@@ -24,6 +24,7 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec.split._patience import jaxpr_has_to_wait
 from jaxrec.transpose._equations import (
     enlarging,
     needed,
@@ -211,6 +212,12 @@ class CellVjp:
         made = self._traced.backward.jaxpr.outvars[: len(self.operands.wrt_outers)]
         outs = {a for a in made if isinstance(a, Var)}
         return bool(cts & (read | outs))
+
+    @property
+    def waits(self) -> bool:
+        """Whether a pass must run for calls alone, see `jaxrec/split/_patience.py`."""
+        passes = self._traced.forward, self._traced.backward
+        return any(jaxpr_has_to_wait(made.jaxpr) for made in passes)
 
     def forward(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Runs the cell: its outputs, and the residuals with the row axis in front."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import row_by_row_function, wave_function
-from jaxrec.lowering._forward import Bound, operands, plain_cell
+from jaxrec.lowering._forward import Bound, WaveCell, operands, plain_cell
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
@@ -158,7 +158,7 @@ def residual_cell(backward: Backward) -> Any:
         if not backward.is_differentiated(spec):
             return plain_cell(bound, spec, width)
         vjp = backward.at(spec, width)
-        return lambda outers, exports, inputs: vjp.forward([*outers, *exports, *inputs])
+        return WaveCell(lambda *read: vjp.forward([x for part in read for x in part]), vjp.waits)
 
     return cell_at
 
@@ -184,9 +184,9 @@ class Replay:
     tapes: Sequence[Any]
     residuals: Sequence[Sequence[Any]]
 
-    def values(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
+    def values(self, spec: CellSpec, start: Any, width: int, rows: _wave.Rows) -> list[Any]:
         """The operands of a cell, flat."""
-        outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width)
+        outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width, rows)
         return [*outers, *exports, *inputs]
 
     def with_rows(self, spec: CellSpec, outers: Sequence[Any], width: int) -> list[Any]:

@@ -18,7 +18,6 @@ from jaxrec.lowering._rows import gather_rows, select_rows
 from jaxrec.lowering._zero import keeps_zero
 from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern
-from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import Replay, has_cotangent
 
@@ -105,19 +104,23 @@ class After:
         """Adds the contributions of all rows to `totals`, which are zeros if they are `fresh`."""
         bound = self.replay.bound
         count = cell_count(bound.program, bound.tables, self.spec.cell.index)
+        # A loop by the width would be run a wrong number of times by XLA where the count is a
+        # constant below it.
+        steps = (count + self.width - 1) // self.width
         first = jnp.zeros_like(count)
 
         def step(carry: Any) -> Any:
-            done, current = carry
-            if not has_to_wait(self.spec.cell.ops):
-                return done + self.width, self._step(done, count, current)
-            return done + self.width, self._step_if_any(done, count, current)
+            number, current = carry
+            done = number * self.width
+            if not self.vjp.waits:
+                return number + 1, self._step(done, count, current)
+            return number + 1, self._step_if_any(done, count, current)
 
         if fresh:
             # One step is the rule: outside a loop XLA adds its contribution to no zeros.
             totals = self._step_if_any(first, count, totals)
-            first = first + self.width
-        return lax.while_loop(lambda c: c[0] < count, step, (first, totals))[1]
+            first = first + 1
+        return lax.while_loop(lambda c: c[0] < steps, step, (first, totals))[1]
 
     def _step_if_any(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
         return lax.cond(done < count, lambda: self._step(done, count, totals), lambda: totals)

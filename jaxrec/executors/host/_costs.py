@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrec._errors import RUN_TIME_ERRORS
 from jaxrec.executors.host._tasks import compiler_options
 from jaxrec.lowering._cell import wave_function
 from jaxrec.split._cost import cell_flops
+from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
 if TYPE_CHECKING:
@@ -79,16 +81,16 @@ def pays(params: Params, fired: Sequence[int], widths: Sequence[int]) -> bool:
 def measured_costs(
     params: Params, operands: Sequence[Any], fired: Sequence[int], widths: Sequence[int]
 ) -> Costs:
-    """The costs of all cells, measured if they are fired."""
+    """The costs of all cells, measured if they are fired and may run on zeros."""
     assert params.host is not None
     guessed = guessed_costs(params.program, widths, params.host.workers)
     alone, together = list(guessed.alone), list(guessed.together)
     for k, spec in enumerate(params.program.cells):
         for j, width in enumerate(widths):
-            if fired[k]:
+            if fired[k] and not has_to_wait(spec.cell.ops):
                 at = k * len(widths) + j
                 # A cell that cannot run tells so when it is launched, with its call path.
-                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                with contextlib.suppress(*RUN_TIME_ERRORS):
                     found = _measured(params, operands, spec, width, guessed.together[at])
                     alone[at], together[at] = found
     return Costs(alone, together, worth=0.85)

@@ -56,9 +56,8 @@ class ForwardKernels:
             residuals = list(values)
             tables = rows.unpack(call.program, constant[head:], width)
             bound = call.bound(tables, outers)
-            found = self._cell(bound, spec, width)(
-                *operands(bound, spec, listed(tapes, call.program), 0, width)
-            )
+            given = operands(bound, spec, listed(tapes, call.program), 0, width)
+            found = self._cell(bound, spec, width).run(*given)
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
                 tapes[c] = _wave.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
@@ -122,11 +121,13 @@ class BackwardKernels:
             cuts = list(values)
             start = constant[1]
             saved = [_wave.block(t, start, width) for t in residuals]
-            outers, exports, inputs = operands(bound, spec, tapes, 0, width)
             full = listed(cts, call.program)
             replay = Replay(bound, self._backward, tapes, ())
+            rows = _wave.calls_alone(vjp.waits, jnp.arange(width) >= width - constant[0])
             d_inputs, made = vjp.loop(
-                [*outers, *exports, *inputs], saved, replay.cotangents(spec, full, 0, width)
+                replay.values(spec, 0, width, rows),
+                list(map(rows, saved)),
+                list(map(rows, replay.cotangents(spec, full, 0, width))),
             )
             # The last block first, as the lowering does: see there.
             pairs = list(zip(slots, d_inputs, strict=True))
