@@ -369,16 +369,40 @@ def vary_over(value: Any, vma: frozenset[Any]) -> Any:
 
 
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
-    """Evaluates one equation on values for all its operands, literals included."""
+    """Evaluates one equation on values for all its operands, literals included.
+
+    What JAX does where it traces has been done: operands that vary over some mesh axes of
+    `shard_map` are joined here by those that do not, since the equation may be from outside of it.
+    """
     # A literal keeps its weak type, which an array of its value would not have.
     pairs = zip(eqn.invars, values, strict=True)
     operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
+    vma = common_vma([aval_of(x) for x in operands])
+    operands = [vary_over(x, vma) for x in operands]
+    if eqn.primitive.name == "custom_vjp_call" and eqn.params["symbolic_zeros"]:
+        operands = _perturbed_together(operands)
     params = eqn.primitive.get_bind_params(eqn.params)
     if eqn.primitive.name == "pure_callback" and params["vmap_method"] is None:
         params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
     with eqn.ctx.manager:
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]
+
+
+def _perturbed_together(values: Sequence[Any]) -> list[Any]:
+    """Values that all have a tangent, perhaps of zeros, where one of them has.
+
+    A rule with `symbolic_zeros` may return other residuals where other operands are perturbed. JAX
+    keeps how those of the last time are structured, so an equation that is differentiated by one
+    operand and then by another would take residuals for those of the other.
+    """
+
+    @jax.custom_jvp
+    def together(values: list[Any]) -> list[Any]:
+        return values
+
+    together.defjvp(lambda primals, tangents: (*primals, *tangents))
+    return together(list(values))
 
 
 def is_literal(atom: Any) -> bool:

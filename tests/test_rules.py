@@ -280,3 +280,31 @@ def test_collect_refuses_calls_inside_a_rule() -> None:
     f = RULES["backward_rule"](JAXREC)
     with pytest.raises(jr.UnsupportedError, match=r"collect of f: a custom_vjp .* Make the calls"):
         jr.collect(f)(point(), 2)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_residuals_of_perturbed_operands_alone(executor: str) -> None:
+    """A rule with symbolic zeros keeps other residuals for each set of operands."""
+
+    @jax.custom_vjp
+    def product(x: Any, y: Any) -> Any:
+        return x * y
+
+    def forward(x: Any, y: Any) -> Any:
+        kept = y.value if x.perturbed else None, x.value if y.perturbed else None
+        return x.value * y.value, kept
+
+    def backward(kept: Any, ct: Any) -> Any:
+        return tuple(None if factor is None else ct * factor for factor in kept)
+
+    product.defvjp(forward, backward, symbolic_zeros=True)
+
+    @jr.rec_fn
+    def f(x: Any, y: Any, n: Any) -> Any:
+        return jr.cond(n <= 0, lambda: 0 * x, lambda: f(x, y, n - 1) + product(x, y))
+
+    with jr.executor(executor):
+        for calls in (3, 40):  # of other sizes, so that nothing is kept of the first round
+            assert jax.grad(f, 0)(2.0, 5.0, calls) == 5 * calls
+            assert jax.grad(f, 1)(2.0, 5.0, calls) == 2 * calls
+            assert jax.grad(f, (0, 1))(2.0, 5.0, calls) == (5 * calls, 2 * calls)

@@ -458,6 +458,32 @@ def test_results_are_where_arguments_were_put():
 
 
 @pytest.mark.slow
+def test_second_derivatives_inside_shard_map():
+    script = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax
+        import jax.numpy as jnp
+        from jax.sharding import PartitionSpec
+        import jaxrec as jr
+
+        @jr.rec_fn(max_calls=8)
+        def f(w, n):  # an array that the body makes is the same on all devices
+            return jr.cond(n <= 0, lambda: 0.5 * jnp.ones(1), lambda: w * f(w, n - 1))
+
+        def product(w):
+            return jax.jvp(jax.grad(lambda w: f(w, 3).sum()), (w,), (w,))[1]
+
+        spec = PartitionSpec("d")
+        mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+        mapped = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec)
+        assert jax.jit(mapped)(jnp.array([1.0, 2.0])).tolist() == [3.0, 12.0]
+        print("done")
+    """
+    check_in_a_process(script)
+
+
+@pytest.mark.slow
 def test_explicit_axes_of_a_mesh():
     script = """
         import os
@@ -495,3 +521,28 @@ def test_explicit_axes_of_a_mesh():
         print("done")
     """
     check_in_a_process(script)
+
+
+class TestAxesOfSeveralVmaps:
+    """Each maps over another argument, so an example shares what an axis around it does not."""
+
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0), (2, 0, 1), (0, 2, 1)])
+    @pytest.mark.parametrize("stepped", [False, True])
+    def test_gradients(self, order, stepped):
+        @jr.rec_fn(max_calls=200)
+        def f(w, x, i):
+            last = (i == 0) & (jnp.sum(x) > -9) if stepped else i == 0
+            return jr.cond(last, lambda: w * x, lambda: f(w, x, i - 1) * w)
+
+        def gradients(power):
+            fun = jax.grad(power, (0, 1, 2))
+            for axis in order:
+                fun = jax.vmap(fun, [0 if k == axis else None for k in range(3)])
+            return fun
+
+        given = [jnp.array([2.0, 3.0]), jnp.array([1.0, 10.0, 100.0]), jnp.array([0.5, 1, 2, 4])]
+        given = [x if k in order else x[1] for k, x in enumerate(given)]
+        expected = gradients(lambda w, x, k: (w * k) ** 3 * x)(*given)
+        fun = gradients(lambda w, x, k: f(w * k, x, 2))
+        assert_close(fun(*given), expected, 1e-4)
+        assert_close(jax.jit(fun)(*given), expected, 1e-4)

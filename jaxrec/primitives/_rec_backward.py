@@ -40,6 +40,7 @@ from jaxrec.primitives._stacking import (
     with_residuals,
     zeros_of,
 )
+from jaxrec.schedule._plan import LanePattern
 from jaxrec.transpose._backward import Want, run_backward
 
 
@@ -106,10 +107,8 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
             primals, tangents, params, wrt, sum(differentiable(params))
         )
     call = LinearCall(primals, params, wrt, sum(differentiable(params)))
-    # Outer values whose cotangents are kept apart by lane are repeated by lane.
-    apart = {k: p for k, p in wrt.pairs if p is not None and params.patterns[k] is None}
-    patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
-    wide = dataclasses.replace(params, patterns=patterns)
+    apart = _kept_apart(params, wrt)
+    wide = _indexed_by_lane(params, apart)
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)
 
@@ -129,11 +128,23 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
 _compat.register_jvp(rec_backward_p, _backward_jvp)
 
 
+def _kept_apart(params: Params, wrt: Wrt) -> dict[int, LanePattern]:
+    """The outer values that lanes share although their cotangents are kept apart by lane."""
+    return {k: p for k, p in wrt.pairs if p is not None and params.patterns[k] is None}
+
+
+def _indexed_by_lane(params: Params, apart: dict[int, LanePattern]) -> Params:
+    """The invocation whose lanes index outer values that they share."""
+    patterns = tuple(apart.get(k, p) for k, p in enumerate(params.patterns))
+    return dataclasses.replace(params, patterns=patterns)
+
+
 def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     given = sum(differentiable(params))
     if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
         return stack_given(rec_backward_p, operands, dims, given, params, wrt)
     size = axis_size(operands, dims)
+    operands, dims, params = _repeated_by_lane(operands, dims, params, wrt)
     apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
     batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
     lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
@@ -147,6 +158,18 @@ def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> An
         return [batch.split_operand(k, x, p) for k, x, p in parts]
 
     return over_stack(split, wrt.stack)(*outs), [wrt.stack] * len(outs)
+
+
+def _repeated_by_lane(
+    operands: Sequence[Any], dims: Sequence[Any], params: Params, wrt: Wrt
+) -> tuple[list[Any], list[Any], Params]:
+    """Repeats by lane what differs by example, and whose cotangents are kept apart by lane."""
+    operands, dims = list(operands), list(dims)
+    apart = {k: p for k, p in _kept_apart(params, wrt).items() if dims[k] is not _compat.not_mapped}
+    for k, (_, lanes) in apart.items():
+        x = jnp.moveaxis(operands[k], dims[k], 0)[:, None]
+        operands[k], dims[k] = jnp.broadcast_to(x, (x.shape[0], lanes, *x.shape[2:])), 0
+    return operands, dims, _indexed_by_lane(params, apart)
 
 
 def _lay_out_cotangents(
