@@ -1,11 +1,11 @@
 #include "core/expand.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <exception>
 #include <limits>
 #include <thread>
 
+#include "core/denormals.h"
 #include "core/names.h"
 #include "core/processors.h"
 
@@ -24,6 +24,7 @@ class Expander {
   }
 
   Worker::Fault run() {
+    const FlushDenormals flush;
     Worker& first = add_worker();
     Segment& segment = first.new_segment();
     push_roots(first, segment);
@@ -74,15 +75,13 @@ class Expander {
     while (static_cast<int32_t>(out_.workers.size()) < count) add_worker();
     for (Call* call : tasks_.calls()) first.deque.push(call);
     out_.shared.active = 1;
-    std::fenv_t environment;  // denormals and rounding as in the calling thread, for equal results
-    std::fegetenv(&environment);
     std::vector<std::thread> threads;
     threads.reserve(count);
     try {
       for (int32_t i = 1; i < count; ++i) {
         out_.shared.active.fetch_add(1);
-        threads.emplace_back([this, i, &environment] {
-          std::fesetenv(&environment);
+        threads.emplace_back([this, i] {
+          const FlushDenormals flush;
           guarded(*out_.workers[i], [&] { out_.workers[i]->steal_and_drain(out_.workers); });
         });
       }

@@ -1,9 +1,10 @@
 #include "core/native_pool.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <chrono>
 #include <exception>
+
+#include "core/denormals.h"
 
 namespace jaxrec::native {
 namespace {
@@ -40,6 +41,7 @@ int64_t Pool::calls() const {
 }
 
 void Pool::guarded(Worker& worker) {
+  const FlushDenormals flush;
   try {
     work(worker);
   } catch (const std::exception&) {  // memory, whatever the container calls it
@@ -220,17 +222,12 @@ bool Pool::is_time_for_threads(int64_t calls) const {
 // Called by the first worker while it is alone.
 void Pool::start_threads() {
   started_.store(true, std::memory_order_relaxed);
-  std::fenv_t environment;  // denormals and rounding as in the calling thread, for equal results
-  std::fegetenv(&environment);
   while (static_cast<int32_t>(workers_.size()) < at_.workers)
     workers_.push_back(std::make_unique<Worker>(*this));
   threads_.reserve(workers_.size());
   try {
     for (size_t i = 1; i < workers_.size(); ++i)
-      threads_.emplace_back([this, i, environment] {
-        std::fesetenv(&environment);
-        guarded(*workers_[i]);
-      });
+      threads_.emplace_back([this, i] { guarded(*workers_[i]); });
   } catch (const std::exception&) {  // no more threads to be had: those that run will do
   }
 }

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "core/denormals.h"
 #include "core/names.h"
 
 namespace jaxrec {
@@ -227,6 +228,7 @@ Status Stepper::step_unguarded(const std::vector<Array>& tapes) {
   if (Status status = check_tapes(tapes); !status.ok()) return status;
   tapes_ = tapes;
   wave_ = {};
+  const FlushDenormals flush;
   while (!runnable_.empty() || !resumable_.empty()) {
     std::vector<int32_t>& next = runnable_.empty() ? resumable_ : runnable_;
     const int32_t frame = next.back();

@@ -103,6 +103,9 @@ _SPECIAL = {
     "round",
     "dynamic_slice",
 }
+_IN_ORDER = 32
+"""Elements that XLA's program for CPU reduces in their order."""
+
 _KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_IDENTITY, *_STRUCTURAL, *_SPECIAL}
 
 
@@ -113,9 +116,21 @@ def fits(aval: ShapedArray) -> bool:
 
 def is_known(op: Prim) -> bool:
     """Whether the control machine can compute an operation on register arrays."""
-    if op.name in _REDUCE and op.inputs[0].aval.size == 0:
+    if op.name in _REDUCE and not _is_reduced_in_order(op):
         return False
     return op.name in _KNOWN and len(op.outputs) == 1 and fits(op.outputs[0].aval)
+
+
+def _is_reduced_in_order(op: Prim) -> bool:
+    """Whether XLA reduces one element after the other: where numbers round, only if they are few.
+
+    It adds the elements of a longer row in several sums.
+    """
+    operand, result = op.inputs[0].aval, op.outputs[0].aval
+    rounds = op.name in ("reduce_sum", "reduce_prod")
+    if rounds and operand.dtype.kind == "f":
+        return 0 < operand.size <= _IN_ORDER * max(result.size, 1)
+    return operand.size > 0
 
 
 def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
@@ -245,10 +260,16 @@ def _clamped(register: int, dtype: Any, most: int, to: Emitter) -> int:
 
 
 def _power(register: int, power: int, dtype: Any, to: Emitter) -> int:
-    result = to.constant(1, dtype)
-    for _ in range(abs(power)):
-        result = to.emit("MUL", dtype, result, register)
-    return to.emit("DIV", dtype, to.constant(1, dtype), result) if power < 0 else result
+    """By repeated squaring, in the order of XLA's products, which round."""
+    result, rest, one = None, abs(power), to.constant(1, dtype)
+    while rest:
+        if rest & 1:
+            result = register if result is None else to.emit("MUL", dtype, result, register)
+        rest >>= 1
+        if rest:
+            register = to.emit("MUL", dtype, register, register)
+    result = one if result is None else result
+    return to.emit("DIV", dtype, one, result) if power < 0 else result
 
 
 def _reduce(op: Prim, x: Registers, dtype: Any, to: Emitter) -> Registers:
