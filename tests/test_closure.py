@@ -296,6 +296,19 @@ def test_a_value_that_is_replaced_for_a_while():
     assert dict(f._cache) == before
 
 
+@pytest.mark.parametrize("kind", [float, np.float32, lambda x: complex(x, -0.0)])
+def test_the_sign_of_zero(kind):
+    scale = kind(0.0)
+
+    @jr.rec_fn
+    def sign(x, n):
+        return jr.cond(n == 0, lambda: jnp.copysign(x, np.real(scale)), lambda: sign(x, n - 1))
+
+    assert sign(2.0, 1) == 2.0
+    scale = kind(-0.0)
+    assert sign(2.0, 1) == -2.0
+
+
 def test_a_module_that_a_body_changes():
     class Layer(nnx.Module):
         def __init__(self):

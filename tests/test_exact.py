@@ -122,3 +122,22 @@ def test_sums_round_as_those_of_cells(size: int) -> None:
         x = np.random.default_rng(seed).uniform(-1, 1, size).astype(np.float32)
         expected = jnp.sum(x + 1), jnp.prod(x + 1)
         np.testing.assert_array_equal(f(x, 1), expected)
+
+
+@executors
+def test_a_counter_of_a_loop_wraps_around(executor: str) -> None:
+    step = jnp.int8(3)
+
+    @jr.rec_fn(max_calls=500)
+    def f(x: Any, n: Any) -> Any:
+        def looped() -> Any:
+            def add(carry: Any, _: Any) -> Any:
+                return (carry[0] + step, carry[1] + f(x, n - 1)[1]), None
+
+            return lax.scan(add, (jnp.int8(0), x), None, length=60)[0]
+
+        return jr.cond(n < 1, lambda: (jnp.int8(0), x), looped)
+
+    with jr.executor(executor):
+        counter, total = f(1.0, 1)
+    assert (int(counter), float(total)) == (180 - 256, 61.0)

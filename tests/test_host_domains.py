@@ -104,6 +104,8 @@ class TestOptions:
         [
             ("host", {"policy": "best"}, "policy 'best', expected one of 'adaptive'"),
             ("host", {"workers": 0}, "workers=0, expected 1 or more"),
+            ("host", {"workers": True}, "workers=True, expected 1 or more"),
+            ("host", {"workers": 2**40}, "expected 1 or more, up to 4,096"),
             ("host", {"devices": []}, "devices is empty"),
             ("host", {"devices": ["cpu"]}, r"devices=\['cpu'\], expected a list of devices"),
             ("host", {"devices": 3}, "devices=3, expected a list of devices"),

@@ -24,6 +24,9 @@ def test_unknown_executor():
         ("policy", 3, "a function as of jax.checkpoint_policies"),
         ("out", 3, "a pytree of jax.ShapeDtypeStruct"),
         ("workers", -1, "a number of threads"),
+        ("workers", 2**64, "a number of threads up to 4,096, or 0"),
+        ("max_calls", 0, "a positive integer"),
+        ("max_calls", 2**63, r"a positive integer up to 10\*\*18"),
     ],
 )
 def test_wrong_values(option, value, expected):

@@ -112,6 +112,23 @@ def loop_to_a_count(lang: Language) -> Any:
 
 
 @on_family()
+def loop_from_a_number(lang: Language) -> Any:
+    """What it starts from has a weak type, which the result of an iteration has not."""
+
+    @lang.rec_fn(max_calls=64)
+    def total(w, tree, i):
+        def add(k, acc):
+            return acc + jnp.sin(total(w, tree, tree.child[i, k]))
+
+        def inner():
+            return w[i] * lang.fori_loop(0, tree.count[i], add, jnp.full(H, 0.5))
+
+        return lang.cond(tree.count[i] == 0, lambda: w[i], inner)
+
+    return total
+
+
+@on_family()
 def while_loop_over_siblings(lang: Language) -> Any:
     @lang.rec_fn(out=VECTOR, max_calls=64)
     def total(w, tree, i):

@@ -436,28 +436,22 @@ class Decoder {
       if (program_.call_of[i] < 0) continue;
       CallSite& call = program_.calls[program_.call_of[i]];
       program_.code[i].ref.target = program_.functions[call.callee].code_begin;
-      int32_t rest = 0;
-      while (i + rest + 1 < program_.code.size() && program_.call_of[i + rest + 1] >= 0 &&
-             independent(i, i + rest + 1))
-        ++rest;
-      call.rest = rest;
+      const bool is_followed = i + 1 < program_.code.size() && program_.call_of[i + 1] >= 0;
+      const int32_t most = is_followed ? 1 + program_.calls[program_.call_of[i + 1]].rest : 0;
+      call.rest = 0;
+      while (call.rest < most && !reads(i + call.rest + 1, call)) ++call.rest;
     }
   }
 
-  // Whether the call at `last` needs nothing of those from `first` on.
-  bool independent(size_t first, size_t last) const {
-    const CallSite& call = program_.calls[program_.call_of[last]];
+  // Whether the call at `at` needs a result of an earlier one.
+  bool reads(size_t at, const CallSite& earlier) const {
+    const CallSite& call = program_.calls[program_.call_of[at]];
+    const int32_t* args = program_.pool.data() + call.args;
+    const int32_t* results = program_.pool.data() + earlier.results;
     const size_t num_args = program_.functions[call.callee].args.size();
-    for (size_t i = first; i < last; ++i) {
-      const CallSite& earlier = program_.calls[program_.call_of[i]];
-      const int32_t* results = program_.pool.data() + earlier.results;
-      const size_t num_results = program_.functions[earlier.callee].results.size();
-      for (size_t k = 0; k < num_args; ++k)
-        if (std::find(results, results + num_results, program_.pool[call.args + k]) !=
-            results + num_results)
-          return false;
-    }
-    return true;
+    const size_t num_results = program_.functions[earlier.callee].results.size();
+    return std::find_first_of(args, args + num_args, results, results + num_results) !=
+           args + num_args;
   }
 
   struct WordRange {

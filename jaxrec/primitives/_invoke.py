@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from jaxrec.executors._choice import Choice, current_executor
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._native import is_native
+from jaxrec.primitives._options import Options
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._rules import rec, rec_example
@@ -29,39 +30,6 @@ from jaxrec.trace._instance import Definition
 from jaxrec.trace._paths import ROOT
 from jaxrec.trace._program import TracedProgram
 from jaxrec.trace._signature import Signature, leaf_aval, leaf_names, too_large
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The options of `rec_fn` that an invocation looks at."""
-
-    out: Any = None
-    max_calls: int | None = None
-    policy: Callable[..., bool] | None = None
-    memo: bool = False
-    workers: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_calls is not None:
-            object.__setattr__(self, "max_calls", int(self.max_calls))
-        object.__setattr__(self, "workers", int(self.workers))
-
-    @functools.cached_property
-    def traced_by(self) -> Any:
-        """What a trace depends on, as a key."""
-        if callable(self.out) and not isinstance(self.out, jax.ShapeDtypeStruct):
-            return self.memo, self.out
-        leaves, tree = jax.tree.flatten(self.out)
-        return self.memo, tree, tuple((tuple(x.shape), x.dtype) for x in leaves)
-
-    def replace(self, **changed: Any) -> Options:
-        """These options with some changed."""
-        known = [f.name for f in dataclasses.fields(self)]
-        for name in changed:
-            if name not in known:
-                known += ["static_argnums", "static_argnames"]
-                raise SignatureError(f"option {name!r}: expected one of {', '.join(known)}")
-        return dataclasses.replace(self, **changed)
 
 
 class Calls(NamedTuple):

@@ -208,7 +208,7 @@ def _is_same(now: Any, before: Any) -> bool:
         return True
     if type(now) is not type(before) or isinstance(now, _BY_IDENTITY):
         return False
-    if isinstance(now, float):  # of zeros the signs differ, and NaN is NaN
+    if isinstance(now, float | complex | np.inexact):  # of zeros the signs differ, and NaN is NaN
         return repr(now) == repr(before)
     try:
         return bool(now == before)

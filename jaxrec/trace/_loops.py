@@ -197,7 +197,8 @@ class _Halves:
         outs = run(scan.length, scope, values)
         final: dict[int, Any] = dict(zip(self._carried, outs[:carried], strict=True))
         for (k, step), start in zip(self._counters.items(), starts, strict=True):
-            final[k] = start + jnp.asarray(step * scan.length, scan.out[k].dtype)
+            # An array of NumPy's wraps around where it is cast, as a counter does.
+            final[k] = start + np.asarray(step * scan.length).astype(scan.out[k].dtype)
         ys = [jax.lax.rev(y, (0,)) if scan.reverse else y for y in outs[carried:]]
         return [*(final[k] for k in range(len(final))), *ys]
 

@@ -55,6 +55,9 @@ from jaxrec.trace._signature import (
 
 _MAX_TYPE_ROUNDS = 4
 
+_MAX_WIDENED = 1000
+"""How often everything is traced once more since the types of some arguments had to be widened."""
+
 _MAX_SPECIALISED = 256
 """The most functions, called by one another, that one function becomes by its static arguments."""
 
@@ -103,8 +106,7 @@ class TracedProgram:
 
     def _trace(self, definition: Definition, names: tuple[str, ...], signature: Signature) -> None:
         try:
-            while not self._try_tracing(definition, signature, names):
-                pass
+            self._trace_until_arguments_hold(definition, signature, names)
         except RecursionError:
             innermost = self.instances[-1]
             if _specialised(innermost) < _NESTED:
@@ -119,6 +121,18 @@ class TracedProgram:
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
         self.is_mixed = len(set[Any]().union(*map(floating_types, bodies))) > 1
         self.collectives = frozenset[str]().union(*map(_compat.collectives, bodies))
+
+    def _trace_until_arguments_hold(
+        self, definition: Definition, signature: Signature, names: tuple[str, ...]
+    ) -> None:
+        for _ in range(_MAX_WIDENED):
+            if self._try_tracing(definition, signature, names):
+                return
+        raise SignatureError(
+            f"the types of the arguments of {definition.name}, or of a function that it calls, do "
+            "not settle: calls widen them again and again. Cast the arguments of its calls to "
+            "the types of its first call."
+        )
 
     def _try_tracing(
         self, definition: Definition, signature: Signature, names: tuple[str, ...]

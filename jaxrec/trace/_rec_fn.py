@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
-from jaxrec.primitives._invoke import Invocation, Options
+from jaxrec.primitives._invoke import Invocation
+from jaxrec.primitives._options import Options, check_options
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.trace import _context
@@ -108,7 +108,7 @@ class RecFn:
             >>> int(jax.jit(double.with_options(max_calls=64))(10))
             1024
         """
-        _check_options(self._name, options)
+        check_options(self._name, options)
         static = {name: options.pop(name) for name in _STATIC if name in options}
         changed = self._copy()
         changed._options = self._options.replace(**options)
@@ -354,8 +354,9 @@ def rec_fn(
     What it closes over is looked at with every call: where a variable that it names, or a pytree or
     an object there, holds another value than when it was traced, it is traced anew (and compiled
     anew, so what changes often is better passed as an argument). Helpers and methods of its module
-    count as its own body does. Not seen is what is written into a NumPy array in place, and what is
-    reached otherwise: by attributes of modules and classes, default arguments, objects in objects.
+    count as its own body does. Not seen is what is written into a NumPy array or a set in place,
+    and what is reached otherwise: by attributes of modules and classes, default arguments, objects
+    in objects.
 
     Args:
         fun: a pure function of pytrees of arrays.
@@ -410,7 +411,7 @@ def _make(
     fun: Callable[..., Any],
 ) -> RecFn:
     name = getattr(fun, "__name__", repr(fun))
-    _check_options(name, vars(options))
+    check_options(name, vars(options))
     return RecFn(fun, options, _static_names(fun, argnums, argnames))
 
 
@@ -419,41 +420,6 @@ def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     by_position = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
     return tuple(signature.parameters) if kinds <= by_position else None
-
-
-def _check_options(name: str, options: dict[str, Any]) -> None:
-    for option, value in options.items():
-        accepted, expected = _OPTIONS.get(option, (None, ""))
-        if accepted is not None and not accepted(value):
-            raise SignatureError(f"{option}={value!r} of {name}: expected {expected}")
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_type(value: Any) -> bool:
-    leaves = jax.tree.leaves(value)
-    return callable(value) or all(hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves)
-
-
-_OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "max_calls": (
-        lambda value: value is None or (_is_integer(value) and value > 0),
-        "a positive integer, a bound on the calls of one invocation, or None",
-    ),
-    "workers": (
-        lambda value: _is_integer(value) and value >= 0,
-        "a number of threads, or 0: jaxrec chooses",
-    ),
-    "memo": (lambda value: isinstance(value, bool), "True or False"),
-    "policy": (
-        lambda value: value is None or callable(value),
-        "a function as of jax.checkpoint_policies, or None",
-    ),
-    "out": (_is_type, "a pytree of jax.ShapeDtypeStruct, or a function that gives it"),
-}
-"""What an option may be, and how to say it."""
 
 
 def _listed(option: str, value: Any, of: type, title: str) -> list[Any]:

@@ -71,6 +71,12 @@ def packed_shape(aval: ShapedArray) -> Shape | None:
     return aval.shape if index and aval.ndim and 0 < aval.size <= MAX_PACKED else None
 
 
+def _firm(value: Any) -> Any:
+    """A value whose type is not weak: what an iteration hands to the next one is not."""
+    aval = _compat.aval_of(value)
+    return jax.lax.convert_element_type(value, aval.dtype) if aval.weak_type else value
+
+
 def _pack(value: Any, shape: Shape | None) -> Any:
     if shape is None:
         return value
@@ -115,6 +121,6 @@ class Helper:
         return self.body(Scope(running, whole), list(map(_unpack, args, self.shapes)))
 
     def call(self, scope: Scope, values: Sequence[Any]) -> list[Any]:
-        """Stages a call of the helper."""
-        args = list(map(_pack, values, self.shapes))
+        """Stages a call of the helper, all values of its loop in the types of later iterations."""
+        args = list(map(_pack, map(_firm, values), self.shapes))
         return scope.running.call(self._definition, args, scope.rules)

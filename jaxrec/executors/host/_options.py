@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
+
+MOST_WORKERS = 4096
+"""Threads that one call may ask for."""
 
 POLICIES = ("adaptive", "batch", "split", "alone")
 
@@ -96,8 +100,10 @@ def host_options(
         raise UnsupportedError(f'executor "host": policy {policy!r}, expected one of {known}')
     if workers is None:
         workers = _cores()
-    if not isinstance(workers, int) or workers < 1:
-        raise UnsupportedError(f'executor "host": workers={workers!r}, expected 1 or more')
+    if not is_count(workers, 1, MOST_WORKERS):
+        raise UnsupportedError(
+            f'executor "host": workers={workers!r}, expected 1 or more, up to {MOST_WORKERS:,}'
+        )
     given = (default_device(),) if devices is None else _device_list(devices)
     if not (place is None or callable(place) or isinstance(place, Mapping)):
         raise UnsupportedError(
@@ -106,7 +112,13 @@ def host_options(
         )
     if isinstance(place, Mapping):
         place = _Table(tuple(place.items()), given[0])
-    return HostOptions(workers, given, place, policy)
+    return HostOptions(int(workers), given, place, policy)
+
+
+def is_count(value: Any, least: int, most: int) -> bool:
+    """Whether an option is an integer in a range."""
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_integer and bool(least <= value <= most)
 
 
 def _device_list(devices: Any) -> tuple[Device, ...]:
