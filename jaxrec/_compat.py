@@ -382,7 +382,7 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     if eqn.primitive.name == "custom_vjp_call" and eqn.params["symbolic_zeros"]:
         operands = _perturbed_together(operands)
     params = eqn.primitive.get_bind_params(eqn.params)
-    if eqn.primitive.name == "pure_callback" and params["vmap_method"] is None:
+    if params.get("vmap_method", "") is None:
         params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
     with eqn.ctx.manager:
         outs = eqn.primitive.bind(*operands, **params)

@@ -1,4 +1,4 @@
-// The scheduler's two functions: plan a recursive program, and write the plan into buffers.
+// Planning a recursive program: its calls, their firings, and the waves that run them.
 #pragma once
 
 #include <cstdint>

@@ -175,7 +175,6 @@ void bind_schedule(nb::module_& m) {
       .def_prop_ro("depth", [](const Schedule& s) { return s.expansion.depth; })
       .def_prop_ro("num_waves", [](const Schedule& s) { return s.layout.waves.size(); })
       .def_prop_ro("num_collected", [](const Schedule& s) { return s.layout.collected.size(); })
-      .def_prop_ro("pad", [](const Schedule& s) { return s.layout.pad; })
       .def_prop_ro("info_size", &info_size)
       .def_prop_ro("waves", &waves, kOwned)
       .def_prop_ro("value_rows", [](const Schedule& s) { return s.layout.value_rows; })
@@ -220,7 +219,6 @@ void bind_schedule(nb::module_& m) {
 void bind_stepper(nb::module_& m) {
   nb::class_<Stepper>(m, "Stepper",
                       "The scheduler of a program whose control reads what cells compute.")
-      .def_prop_ro("num_calls", &Stepper::num_calls)
       .def("step", &step_numpy, "tapes"_a, kOwned,
            "Goes on after the last wave, with a tape for each import; the next wave's row.")
       .def("operands", &step_operands_numpy, "buffers"_a,

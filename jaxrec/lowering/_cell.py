@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec._errors import UnsupportedError
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
 from jaxrec.primitives._order import apply_equation, still
 from jaxrec.split._program import CellSpec, Program
@@ -108,7 +109,14 @@ def wave_function(
     batched = jax.vmap(with_row, in_axes=axes, axis_size=width)
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        return batched(list(outers), list(exports), list(inputs), jnp.arange(width))
+        try:
+            return batched(list(outers), list(exports), list(inputs), jnp.arange(width))
+        except NotImplementedError as error:
+            raise UnsupportedError(
+                f"{program.name}: an operation of its body cannot be run for several calls at once "
+                f"({error}). Calls run in batches, as jax.vmap of the body would: give the "
+                "operation a rule for it, such as with jax.custom_batching.sequential_vmap."
+            ) from error
 
     return run
 

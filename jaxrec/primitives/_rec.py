@@ -103,8 +103,6 @@ def _run_replay(params: Params, operands: Sequence[Any]) -> list[Any]:
 
 @rec_p.def_abstract_eval
 def _rec_types(*avals: Any, params: Params) -> list[ShapedArray]:
-    if params.collect:
-        params = decide_capacity(params, avals)
     vma = _compat.common_vma(avals)
     return [_compat.with_vma(a, vma) for a in outcome_types(params)]
 

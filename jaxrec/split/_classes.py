@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from jax.core import ShapedArray
 
-from jaxrec.graph._ir import Atom, Call, Function, Graph, Region, Switch, Value
+from jaxrec.graph._ir import Atom, Call, Graph, Region, Switch, Value
 from jaxrec.split._binding import Binding
 from jaxrec.split._cells import Cells
 
@@ -29,7 +29,7 @@ class Classes:
         self._number: dict[Value, int] = {}
         self.avals: list[ShapedArray] = []
         for function in graph.functions:
-            self._join_function(graph, function)
+            self._visit(graph, function.body)
 
     def of(self, value: Value) -> int:
         """The class of a tape value."""
@@ -57,9 +57,6 @@ class Classes:
         for atom, value in zip(atoms, values, strict=True):
             if value in self._cells.live and value not in self._binding.outer_of:
                 self._union(tape_of(handed, atom), value)
-
-    def _join_function(self, graph: Graph, function: Function) -> None:
-        self._visit(graph, function.body)
 
     def _visit(self, graph: Graph, region: Region) -> None:
         for op in region.ops:

@@ -24,6 +24,7 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
 from jaxrec.split._patience import jaxpr_has_to_wait
 from jaxrec.transpose._equations import (
     enlarging,
@@ -102,7 +103,7 @@ def trace_cell(
             return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
 
         outs = fun(*values)
-        kept = jax.checkpoint(of_wrt, policy=policy or _keeps_products)
+        kept = jax.checkpoint(of_wrt, policy=_on_tapes(policy or _keeps_products))
         _, vjp = jax.vjp(kept, *(values[p] for p in operands.wrt))
         leaves, tree = jax.tree.flatten(vjp)
         trees.append(tree)
@@ -120,6 +121,22 @@ def trace_cell(
     leaves = [_shape(a) for a in types[outputs:]]
     traced = jax.make_jaxpr(backward)(leaves, [_shape(a) for a in cotangents])
     return TracedCell(operands, traced_forward, _inline(traced), outputs)
+
+
+def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
+    """The policy, checked to ask for nothing but keeping or not."""
+
+    def keeps(primitive: Any, *avals: Any, **params: Any) -> Any:
+        kept = policy(primitive, *avals, **params)
+        if hasattr(kept, "dst"):
+            raise UnsupportedError(
+                f"policy= offloads the result of {primitive.name} to {kept.dst}; residuals of "
+                "recursive calls stay where the calls run. Keep them, or compute them again: "
+                "jax.checkpoint_policies.save_only_these_names."
+            )
+        return kept
+
+    return keeps
 
 
 def _keeps_products(primitive: Any, *avals: Any, **params: Any) -> bool:

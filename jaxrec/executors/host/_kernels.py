@@ -93,10 +93,7 @@ class BackwardKernels:
     ) -> None:
         self._call, self._backward, self._lanes = call, backward, lanes
         self.carrying = [c for c, aval in enumerate(call.program.classes) if has_cotangent(aval)]
-        self.cuts = [
-            cut_types(backward, spec) if backward.has_loop(spec) else ()
-            for spec in call.program.cells
-        ]
+        self.cuts = [cut_types(backward, spec) for spec in call.program.cells]
 
     def inputs(self, spec: CellSpec) -> list[tuple[int, int]]:
         """The inputs of a cell that have cotangents, with their classes."""

@@ -86,7 +86,7 @@ def host_plan(
     copies: Sequence[Copy] = (),
 ) -> HostPlan:
     """Takes a schedule out of the core."""
-    tables = _blank_tables(program, layout, core, domains, copies)
+    tables = _blank_tables(program, layout, core, domains)
     buffers = flat_tables(tables)
     core.fill(buffers, [], layout.readers)
     return HostPlan(
@@ -101,9 +101,7 @@ def host_plan(
     )
 
 
-def host_layout(
-    program: Program, sized: Layout, core: Any, domains: int = 1, copies: Sequence[Copy] = ()
-) -> Layout:
+def host_layout(program: Program, sized: Layout, core: Any, domains: int = 1) -> Layout:
     """The sizes of every domain of a schedule, as few different ones as memory allows.
 
     Args:
@@ -111,7 +109,6 @@ def host_layout(
         sized: number of lanes, widths, and what is wanted.
         core: the schedule.
         domains: how many domains it has.
-        copies: its copies.
     """
     classes, cells = len(program.classes), len(program.cells)
     pad = 2 * sized.pad
@@ -144,9 +141,7 @@ def roomy(rows: int) -> int:
     return max(_FEWEST_ROWS, 1 << (rows - 1).bit_length())
 
 
-def _blank_tables(
-    program: Program, layout: Layout, core: Any, domains: int, copies: Sequence[Copy]
-) -> Tables:
+def _blank_tables(program: Program, layout: Layout, core: Any, domains: int) -> Tables:
     cells = [(spec, n) for spec, n in zip(program.cells, layout.cell_rows, strict=True)] * domains
     moved = [n + 2 * layout.pad for n in core.cell_rows[len(cells) :]]
     reader, results = int(layout.readers), len(program.result_classes)

@@ -54,7 +54,7 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
     copies = [] if division is None else [Copy(*copy) for copy in division.copies]
     if not readers:
         core.reuse_rows(sized.widths)
-    layout = host_layout(params.program, sized, core, domains, copies)
+    layout = host_layout(params.program, sized, core, domains)
     together = waves_together(params.program, costs.alone)
     return host_plan(params.program, core, layout, together, domains, copies)
 
