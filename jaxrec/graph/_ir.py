@@ -18,6 +18,7 @@ Source: Kostopoulou et al., "Tagged static dataflow graphs" (2022), section 3; A
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,6 +83,11 @@ class Switch:
     regions: tuple[Region, ...]
     outputs: tuple[Value, ...]
 
+    def sources(self, output: Value) -> list[Atom]:
+        """What an output follows from: the index, and the result of each region."""
+        k = self.outputs.index(output)
+        return [self.index, *(region.results[k] for region in self.regions)]
+
 
 Op = Prim | Call | Switch
 
@@ -137,6 +143,12 @@ class Graph:
     def entry(self) -> Function:
         """The function that the user called."""
         return self.functions[0]
+
+    @functools.cached_property
+    def makers(self) -> dict[Value, Op]:
+        """The operation that each value is a result of."""
+        ops = (op for function in self.functions for op in walk(function.body))
+        return {value: op for op in ops for value in op.outputs}
 
     def __str__(self) -> str:
         from jaxrec.graph._print import format_graph

@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxprs_in_params
 
 from jaxrec import _compat
+from jaxrec._values import replaced
 from jaxrec.graph._ir import Op, Prim, Switch
 from jaxrec.lowering._cell import row_function
 from jaxrec.split._program import CellSpec, Program
@@ -59,9 +60,7 @@ def _analyse(program: Program, spec: CellSpec) -> bool:
 
     def forward(*given: Any) -> Any:
         def of_moved(*changed: Any) -> list[Any]:
-            full = list(given)
-            for k, x in zip(moved, changed, strict=True):
-                full[k] = x
+            full = replaced(given, moved, changed)
             outs = row(full[: ends[0]], full[ends[0] : ends[1]], full[ends[1] :])
             return [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)]
 

@@ -40,26 +40,22 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
     if params.max_calls is not None:
         return params
     operands = list(map(_compat.value_behind, operands))
+    return dataclasses.replace(params, max_calls=_capacity(params, operands))
+
+
+def _capacity(params: Params, operands: Sequence[Any]) -> int | None:
     derived = derived_bound(params)
     # The report of `collect` has the size of the bound where that is enough: as far as possible it
     # does not depend on the values of the arguments.
     fixed = derived if params.declared is None and params.collect else params.declared
-    params = dataclasses.replace(params, max_calls=params.declared)
-    if is_plannable(params, operands):
-        # Also where the size is fixed: what is wrong with the arguments is an error here and now.
-        calls = plan_now(params, operands, waves=False).num_calls
-        enough = fixed is not None and calls <= fixed
-        return dataclasses.replace(params, max_calls=fixed if enough else bucket(calls))
-    is_runnable = params.program.is_stepped and all(map(_compat.is_concrete, operands))
-    if is_runnable and params.declared is None:
-        calls = _count_calls(params, operands)
-        enough = fixed is not None and calls <= fixed
-        return dataclasses.replace(params, max_calls=fixed if enough else bucket(calls))
-    params = dataclasses.replace(params, max_calls=fixed)
+    # Also where the size is fixed: what is wrong with the arguments is an error here and now.
+    calls = _known_calls(dataclasses.replace(params, max_calls=params.declared), operands)
+    if calls is not None:
+        return fixed if fixed is not None and calls <= fixed else bucket(calls)
     if fixed is not None:
-        return params
+        return fixed
     if any(map(_compat.is_batched, operands)):
-        return dataclasses.replace(params, max_calls=_calls_of_examples(params, operands))
+        return _calls_of_examples(params, operands)
     if derived is None:
         raise CapacityError(
             f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
@@ -67,7 +63,15 @@ def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
             "Declare one: rec_fn(max_calls=...) or "
             f"{params.program.name}.with_options(max_calls=...)."
         )
-    return dataclasses.replace(params, max_calls=derived)
+    return derived
+
+
+def _known_calls(params: Params, operands: Sequence[Any]) -> int | None:
+    """The calls of an invocation whose schedule follows from known values, or None."""
+    if is_plannable(params, operands):
+        return plan_now(params, operands, waves=False).num_calls
+    is_runnable = params.program.is_stepped and all(map(_compat.is_concrete, operands))
+    return _count_calls(params, operands) if is_runnable and params.declared is None else None
 
 
 def _calls_of_examples(params: Params, operands: Sequence[Any]) -> int | None:

@@ -23,6 +23,7 @@ from jax.extend.core import (
 )
 
 from jaxrec import _compat
+from jaxrec._values import replaced
 
 MAX_ORDER = 3
 """Up to which order of derivatives a rule that makes recursive calls is followed.
@@ -61,8 +62,7 @@ def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any
     ]
 
     def run(*changed: Any) -> list[Any]:
-        new = dict(zip(moved, changed, strict=True))
-        return _compat.bind_equation(eqn, [new.get(k, x) for k, x in enumerate(values)])
+        return _compat.bind_equation(eqn, replaced(values, moved, changed))
 
     for _ in range(order):
         run = _differentiated(run)

@@ -33,9 +33,9 @@ from jaxrec.primitives._residuals import (
 )
 from jaxrec.primitives._results import differentiable
 from jaxrec.primitives._stacking import (
-    call_on_graph,
     collect_lanes,
     stack_given,
+    tangents_on_graph,
     was_made,
     with_residuals,
     zeros_of,
@@ -102,11 +102,10 @@ _compat.register_lowering(rec_backward_p, _run_backward)
 
 
 def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
+    given = sum(differentiable(params))
     if params.executor == "host":
-        primals, tangents, params = call_on_graph(
-            primals, tangents, params, wrt, sum(differentiable(params))
-        )
-    call = LinearCall(primals, params, wrt, sum(differentiable(params)))
+        primals, tangents, params = tangents_on_graph(primals, tangents, params, wrt, given)
+    call = LinearCall(primals, params, wrt, given)
     apart = _kept_apart(params, wrt)
     wide = _indexed_by_lane(params, apart)
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))

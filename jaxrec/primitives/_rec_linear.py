@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._values import replaced
 from jaxrec.lowering._forward import results, run_forward
 from jaxrec.primitives._batching import Batch, axis_size
-from jaxrec.primitives._moved import replaced
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
@@ -31,6 +31,7 @@ from jaxrec.primitives._stacking import (
     call_on_graph,
     collect_lanes,
     stack_given,
+    tangents_on_graph,
     was_made,
     with_residuals,
     zeros_of,
@@ -61,7 +62,7 @@ def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if not was_made(operands, params):
         return list(map(zeros_of, _linear_types(*operands, params=params, wrt=wrt)))
     if params.executor == "host":
-        known, _, on = call_on_graph(operands, operands, params, wrt, len(wrt.positions))
+        known, on = call_on_graph(operands, params, wrt, len(wrt.positions))
         assert params.host is not None
         made = run_compiled("rec_linear", _run_linear, on, known, wrt)
         return list(map(params.host.at_home, made))
@@ -104,7 +105,7 @@ _compat.register_transpose(rec_linear_p, _linear_transpose)
 def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
     given = len(wrt.positions)
     if params.executor == "host":
-        primals, tangents, params = call_on_graph(primals, tangents, params, wrt, given)
+        primals, tangents, params = tangents_on_graph(primals, tangents, params, wrt, given)
     call = LinearCall(primals, params, wrt, given)
 
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec.primitives._moved import replaced
+from jaxrec._values import replaced
 from jaxrec.primitives._params import Params, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
     check_compilable,

@@ -49,8 +49,8 @@ def with_residuals(operands: Sequence[Any], params: Params, wrt: Wrt, given: int
 
 
 def call_on_graph(
-    operands: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt, given: int
-) -> tuple[list[Any], list[Any], Params]:
+    operands: Sequence[Any], params: Params, wrt: Wrt, given: int
+) -> tuple[list[Any], Params]:
     """A call of a linear primitive on executor "host", as one on executor "graph".
 
     For derivatives of derivatives and for forward mode, which are written for the tables and tapes
@@ -58,23 +58,27 @@ def call_on_graph(
 
     Args:
         operands: of the primitive: operands of the invocation, residuals, given values.
-        tangents: theirs.
         params: of the invocation.
         wrt: which operands are differentiated.
         given: how many values are given.
 
     Returns:
-        Operands, tangents and parameters of the other call.
+        Operands and parameters of the other call.
     """
     count, last = params.num_operands, len(operands) - given
     on = on_graph(params, operands[:count])
     made = rec_forward_p.bind(*operands[:count], params=on, wrt=wrt)
-    residuals = made[len(outcome_types(on)) :]
-    return (
-        [*operands[:count], *residuals, *operands[last:]],
-        [*tangents[:count], *map(zero_tangent, residuals), *tangents[last:]],
-        on,
-    )
+    return [*operands[:count], *made[len(outcome_types(on)) :], *operands[last:]], on
+
+
+def tangents_on_graph(
+    primals: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt, given: int
+) -> tuple[list[Any], list[Any], Params]:
+    """`call_on_graph` with the tangents of its operands: those of residuals are zero."""
+    count, last = params.num_operands, len(primals) - given
+    operands, on = call_on_graph(primals, params, wrt, given)
+    residuals = operands[count : len(operands) - given]
+    return operands, [*tangents[:count], *map(zero_tangent, residuals), *tangents[last:]], on
 
 
 def collect_lanes(batch: Batch, wrt: Wrt, residuals: Sequence[Any]) -> tuple[Any, Any] | None:

@@ -177,9 +177,8 @@ def _computable(
             if isinstance(op, Switch):
                 for inner in op.regions:
                     visit(inner)
-                for k, value in enumerate(op.outputs):
-                    yields = [op.index, *(inner.results[k] for inner in op.regions)]
-                    if _scalar.fits(value.aval) and all(map(small, yields)):
+                for value in op.outputs:
+                    if _scalar.fits(value.aval) and all(map(small, op.sources(value))):
                         found.add(value)
             elif isinstance(op, Prim) and not derived.issuperset(op.outputs):
                 if is_load(op, outer_of, derived):
@@ -214,7 +213,6 @@ def _not_computable_somewhere(graph: Graph, binding: Binding, assumed: set[Value
 
 def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> frozenset[Value]:
     """The values that the control machine must compute: for choices and for what cells read."""
-    makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
     passed = _passed_for(graph)
     todo: list[Atom] = list(exports)
     for function in graph.functions:
@@ -229,12 +227,11 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
         if atom in binding.imports:
             continue
         todo.extend(passed.get(atom, ()))
-        op = makers.get(atom)
+        op = graph.makers.get(atom)
         if isinstance(op, Prim):
             todo.extend(op.inputs)
         elif isinstance(op, Switch):
-            k = op.outputs.index(atom)
-            todo.extend([op.index, *(region.results[k] for region in op.regions)])
+            todo.extend(op.sources(atom))
     return frozenset(seen)
 
 
@@ -243,7 +240,6 @@ def deciding_values(graph: Graph) -> frozenset[Value]:
 
     An index that such a value is read at must be in range; others read what JAX reads.
     """
-    makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
     passed = _passed_for(graph)
     choices = [op for f in graph.functions for op in walk(f.body) if isinstance(op, Switch)]
     todo: list[Atom] = [op.index for op in choices if has_call(op)]
@@ -253,7 +249,7 @@ def deciding_values(graph: Graph) -> frozenset[Value]:
         if isinstance(atom, Const) or atom in seen:
             continue
         seen.add(atom)
-        op = makers.get(atom)
+        op = graph.makers.get(atom)
         if op is None:
             todo += passed.get(atom, ())
         elif isinstance(op, Prim):
@@ -261,8 +257,7 @@ def deciding_values(graph: Graph) -> frozenset[Value]:
         elif isinstance(op, Call):
             todo.append(graph.functions[op.callee].body.results[op.outputs.index(atom)])
         else:
-            k = op.outputs.index(atom)
-            todo += [op.index, *(region.results[k] for region in op.regions)]
+            todo += op.sources(atom)
     return frozenset(seen)
 
 

@@ -195,8 +195,8 @@ def _passed(
             if isinstance(op, Switch):
                 for inner in op.regions:
                     yield from visit(inner)
-                for k, out in enumerate(op.outputs):
-                    origins[out] = of([op.index, *(inner.results[k] for inner in op.regions)])
+                for out in op.outputs:
+                    origins[out] = of(op.sources(out))
             else:
                 if isinstance(op, Call):
                     yield op

@@ -106,7 +106,6 @@ def find_demand(graph: Graph, binding: Binding, wide: frozenset[Value]) -> Deman
 class _Finder:
     def __init__(self, graph: Graph, binding: Binding, wide: frozenset[Value]) -> None:
         self._graph, self._binding, self._wide = graph, binding, wide
-        self._makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
         self._todo: list[Atom] = []
 
     def need(self, atom: Atom) -> None:
@@ -132,19 +131,19 @@ class _Finder:
             atom = self._todo.pop()
             if isinstance(atom, Const) or atom in values or self._binding.is_control(atom):
                 continue
-            if atom not in self._makers:
+            if atom not in self._graph.makers:
                 params.add(atom)
                 continue
             values.add(atom)
             if self._is_computed(atom):
-                self._todo += self._sources(self._makers[atom], atom)
+                self._todo += self._sources(self._graph.makers[atom], atom)
             else:
                 imports.add(atom)
         return Demand(frozenset(values), frozenset(imports), frozenset(params))
 
     def _is_computed(self, value: Value) -> bool:
         """Whether the machine computes a value, if need be from imports."""
-        op = self._makers[value]
+        op = self._graph.makers[value]
         if value not in self._wide or isinstance(op, Call):
             return False
         sources = self._sources(op, value)
@@ -155,7 +154,6 @@ class _Finder:
     def _sources(self, op: Op, value: Value) -> list[Atom]:
         """What a value that the machine computes follows from."""
         if isinstance(op, Switch):
-            k = op.outputs.index(value)
-            return [op.index, *(region.results[k] for region in op.regions)]
+            return op.sources(value)
         assert isinstance(op, Prim)
         return list(op.inputs[1:] if self._binding.is_load(op) else op.inputs)

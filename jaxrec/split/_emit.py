@@ -24,7 +24,6 @@ from jaxrec.graph._ir import (
     Region,
     Switch,
     Value,
-    walk,
 )
 from jaxrec.split import _scalar
 from jaxrec.split._binding import Binding
@@ -120,7 +119,6 @@ class _FunctionEmitter:
         }
         self.constants: dict[tuple[int, int], int] = {}
         self.imports = import_classes(binding, bundles)
-        self.makers = {v: op for op in walk(function.body) for v in op.outputs}
 
     def put(self, opcode: str, *operands: int) -> None:
         self.words += [OPCODES[opcode], *operands]
@@ -201,7 +199,7 @@ class _FunctionEmitter:
     def _operands(self, atom: Atom) -> Sequence[Atom]:
         if self._is_ready(atom) or self.binding.is_array(atom) or atom in self.binding.imports:
             return ()
-        op = self.makers[atom]  # type: ignore[index]
+        op = self.graph.makers[atom]  # type: ignore[index]
         assert isinstance(op, Prim)
         return op.inputs[1:] if self.binding.is_load(op) else op.inputs
 
@@ -215,7 +213,7 @@ class _FunctionEmitter:
         if atom in self.binding.imports:
             self.registers[atom] = _single(self._import(atom))
             return
-        op = self.makers[atom]
+        op = self.graph.makers[atom]
         assert isinstance(op, Prim)
         if self.binding.is_load(op):
             indices = [self._ready(a) for a in op.inputs[1:]]

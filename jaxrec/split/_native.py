@@ -86,7 +86,6 @@ class _Scope:
         self.graph, self.outer_of = graph, outer_of
         self.derived = derived_values(graph, outer_of)
         self.deciding = deciding_values(graph)
-        self.makers = {v: op for f in graph.functions for op in walk(f.body) for v in op.outputs}
         self.needed: set[Atom] = set()
         self.outers: list[Value] = []
 
@@ -135,11 +134,10 @@ class _Scope:
         """What a needed value is computed from."""
         if not _scalar.fits(atom.aval):
             raise _NotScalarError
-        op = None if isinstance(atom, Const) or self.is_array(atom) else self.makers.get(atom)
+        op = None if isinstance(atom, Const) or self.is_array(atom) else self.graph.makers.get(atom)
         if isinstance(op, Switch):
             assert isinstance(atom, Value)
-            k = op.outputs.index(atom)
-            return [op.index, *(region.results[k] for region in op.regions)]
+            return op.sources(atom)
         if not isinstance(op, Prim):
             return ()
         if self.loads(op):
@@ -346,7 +344,7 @@ class _FunctionCompiler:
     def _operands(self, atom: Atom) -> Sequence[Atom]:
         if self._is_ready(atom) or self.scope.is_array(atom):
             return ()
-        op = self.scope.makers[atom]  # type: ignore[index]
+        op = self.scope.graph.makers[atom]  # type: ignore[index]
         assert isinstance(op, Prim)
         return op.inputs[1:] if self.scope.loads(op) else op.inputs
 
@@ -357,7 +355,7 @@ class _FunctionCompiler:
         if self.scope.is_array(atom):
             self.registers[atom] = self._load(atom, [], atom.aval.shape)
             return
-        op = self.scope.makers[atom]
+        op = self.scope.graph.makers[atom]
         assert isinstance(op, Prim)
         if self.scope.loads(op):
             indices = [self._ready(a) for a in op.inputs[1:]]

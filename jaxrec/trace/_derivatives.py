@@ -23,6 +23,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
+from jaxrec._values import replaced
 from jaxrec.primitives._order import inactive
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
@@ -60,8 +61,7 @@ class Rule:
 
         def run(*moving: Any) -> list[Any]:
             def apply(*moving: Any) -> list[Any]:
-                new = dict(zip(moved, moving, strict=True))
-                return _compat.bind_equation(eqn, [new.get(k, x) for k, x in enumerate(values)])
+                return _compat.bind_equation(eqn, replaced(values, moved, moving))
 
             outs, rest = (jax.vjp if self._is_backward else jax.linearize)(apply, *moving)
             if self._is_backward:

@@ -25,6 +25,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
+from jaxrec._values import replaced
 from jaxrec.split._patience import jaxpr_has_to_wait
 from jaxrec.transpose._equations import (
     enlarging,
@@ -96,10 +97,7 @@ def trace_cell(
 
     def forward(*values: Any) -> list[Any]:
         def of_wrt(*changed: Any) -> list[Any]:
-            full = list(values)
-            for position, value in zip(operands.wrt, changed, strict=True):
-                full[position] = value
-            outs = fun(*full)
+            outs = fun(*replaced(values, operands.wrt, changed))
             return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
 
         outs = fun(*values)
