@@ -16,9 +16,9 @@ import jaxrec as jr
 from jaxrec.graph._boxes import Box, boxes_of
 from jaxrec.graph._draw import graph_svg
 from jaxrec.graph._ir import Call, Prim, Switch, walk
-from jaxrec.schedule._draw import MOST_WAVES, schedule_svg
-from jaxrec.schedule._profile import Profile
-from jaxrec.schedule._report import Schedule
+from jaxrec.report._draw import MOST_WAVES, schedule_svg
+from jaxrec.report._profile import Profile
+from jaxrec.report._schedule import Schedule
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -22,9 +22,9 @@ from jaxrec.primitives._params import Params
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.primitives._traced import Traced, Traces
+from jaxrec.report._schedule import Schedule
 from jaxrec.schedule._layout import bucket
 from jaxrec.schedule._plan import LanePattern
-from jaxrec.schedule._report import Schedule
 from jaxrec.split._program import Program, split
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._paths import ROOT
@@ -223,7 +223,7 @@ class Invocation:
 
     def profile(self) -> Any:
         """Runs the function and measures it."""
-        from jaxrec.schedule._profile import profile_call
+        from jaxrec.report._profile import profile_call
 
         self._check_known("profile")
         operands, params = self._operands(1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jaxrec.schedule._profile import CellTime, Profile
+    from jaxrec.report._profile import CellTime, Profile
 
 
 def format_profile(profile: Profile) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jaxrec import _svg
 
 if TYPE_CHECKING:
-    from jaxrec.schedule._report import Schedule, Wave
+    from jaxrec.report._schedule import Schedule, Wave
 
 MOST_WAVES = 1000
 """Waves that are drawn; a notebook does not show more of them than this."""

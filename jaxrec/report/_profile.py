@@ -32,6 +32,8 @@ from jaxrec.primitives._native import is_native
 from jaxrec.primitives._params import Params, bound, plan_inputs
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._rules import rec
+from jaxrec.report._profile_text import format_profile
+from jaxrec.report._schedule import Schedule
 from jaxrec.schedule._layout import (
     Layout,
     Tables,
@@ -41,8 +43,6 @@ from jaxrec.schedule._layout import (
     unflatten_tables,
 )
 from jaxrec.schedule._plan import plan_in_program
-from jaxrec.schedule._profile_text import format_profile
-from jaxrec.schedule._report import Schedule
 from jaxrec.split._program import Program
 from jaxrec.transpose._cells import Backward, has_cotangent
 

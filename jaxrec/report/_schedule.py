@@ -98,6 +98,6 @@ class Schedule:
     __repr__ = __str__
 
     def _repr_svg_(self) -> str:
-        from jaxrec.schedule._draw import schedule_svg
+        from jaxrec.report._draw import schedule_svg
 
         return schedule_svg(self)

@@ -1,0 +1,1 @@
+"""What a user sees of a call: its schedule, drawn, and where its time and memory go."""
