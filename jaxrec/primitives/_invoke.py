@@ -223,7 +223,7 @@ class Invocation:
 
     def profile(self) -> Any:
         """Runs the function and measures it."""
-        from jaxrec.report._profile import profile_call
+        from jaxrec.report._measure import profile_call
 
         self._check_known("profile")
         operands, params = self._operands(1)

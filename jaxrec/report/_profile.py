@@ -1,10 +1,4 @@
-"""Where the time and the memory of a call go: measured now, on this machine.
-
-Cells are measured alone: each one is compiled by itself and run, in a loop, on the operands of its
-first wave, and that time is multiplied by the number of its waves. What the program does around
-the cells (gathering operands, writing tapes, its loops) is therefore in the time of the waves and
-not in that of the cells.
-"""
+"""What a call costs, for people: cells, launches and workers, as tables and as a trace."""
 
 from __future__ import annotations
 
@@ -12,41 +6,12 @@ import dataclasses
 import json
 import os
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jax import lax
-
-from jaxrec.executors.host._call import HostCall
-from jaxrec.executors.host._run import traced_backward, traced_run
-from jaxrec.executors.host._schedule import plan_call
-from jaxrec.lowering._forward import Bound, plain_cell, run_forward
-from jaxrec.lowering._forward import operands as wave_operands
-from jaxrec.lowering._wave import calls_alone
-from jaxrec.primitives._capacity import decide_capacity, plan_now
-from jaxrec.primitives._native import is_native
-from jaxrec.primitives._params import Params, bound, plan_inputs
-from jaxrec.primitives._primitives import compiled_programs
-from jaxrec.primitives._rules import rec
 from jaxrec.report._profile_text import format_profile
 from jaxrec.report._schedule import Schedule
-from jaxrec.schedule._layout import (
-    Layout,
-    Tables,
-    bucket,
-    flat_tables,
-    table_types,
-    unflatten_tables,
-)
-from jaxrec.schedule._plan import plan_in_program
-from jaxrec.split._program import Program
-from jaxrec.transpose._cells import Backward, has_cotangent
-
-_REPEATS, _LOOPS = 5, 20
+from jaxrec.report._trace import estimated_events, launched_events
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +117,7 @@ class Profile:
     @property
     def backward_cells(self) -> tuple[CellTime, ...]:
         """As `cells`, of the launches of the backward pass."""
-        return tuple(_launched_cells(self.backward))
+        return tuple(launched_cells(self.backward))
 
     @property
     def rows(self) -> int:
@@ -182,147 +147,13 @@ class Profile:
         Args:
             path: the file to write, JSON.
         """
-        found = launch_events(self) if self.launches else self._events()
+        found = launched_events(self) if self.launches else estimated_events(self)
         trace = {"traceEvents": list(found), "displayTimeUnit": "ms"}
         with open(path, "w", encoding="utf-8") as file:
             json.dump(trace, file)
 
-    def _events(self) -> Iterator[dict[str, Any]]:
-        process, lane = f"jaxrec {self.schedule.name}", "waves (estimated: cells measured alone)"
-        yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": process}}
-        yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": lane}}
-        micros = {(c.cell, c.width): 1e6 * c.seconds for c in self.cells}
-        now = 0.0
-        for number, wave in enumerate(self.schedule.waves):
-            took = micros[wave.cell, wave.width]
-            args = {"wave": number, "calls": wave.count, "width": wave.width, "row": wave.start}
-            yield {
-                "ph": "X", "name": wave.cell, "cat": "wave", "pid": 0, "tid": 0,
-                "ts": now, "dur": took, "args": args,
-            }  # fmt: skip
-            now += took
 
-
-def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
-    """Runs an invocation several times and measures it.
-
-    Args:
-        params: of the invocation.
-        operands: known values.
-    """
-    if params.executor == "host":
-        return profile_host(params, operands)
-    compiled, first, call = measured_call(params, operands)
-    params = decide_capacity(params, operands)
-    layout = params.layout()
-    core = plan_now(params, operands, layout)
-    tables = _filled(params.program, layout, core)
-    run = jax.jit(lambda *given: run_forward(bound(params, layout, tables, given))[0])
-    at, tapes = bound(params, layout, tables, operands), run(*operands)
-    has_tapes = params.executor != "reference"
-    stages = {
-        **_planning(params, layout, operands),
-        "compilation (first call less a later one)": max(first - call, 0.0) if compiled else 0.0,
-        f"whole call (median of {_REPEATS})": call,
-    }
-    if has_tapes:
-        stages["waves (as one program, given the schedule)"] = _median(lambda: run(*operands))
-    return Profile(
-        executor=params.executor,
-        schedule=Schedule(params.program, layout, core),
-        stages=stages,
-        cells=tuple(_cell_times(at, tapes, np.asarray(core.waves))),
-        compilations=compiled,
-        value_bytes=sum(map(_nbytes, tapes)) if has_tapes else 0,
-        residual_bytes=_residual_bytes(params, operands) if has_tapes else 0,
-        on_machine=is_native(params),
-    )
-
-
-def _planning(params: Params, layout: Layout, operands: Sequence[Any]) -> dict[str, float]:
-    """The time of the scheduler; that of a stepped program works between the waves."""
-    if params.program.is_stepped:
-        return {}
-    plan = jax.jit(
-        lambda *given: plan_in_program(params.program, layout, plan_inputs(params, given))
-    )
-    return {"scheduling (as in the program, by itself)": _median(lambda: plan(*operands))}
-
-
-def measured_call(params: Params, operands: Sequence[Any]) -> tuple[int, float, float]:
-    """Programs compiled by the first call, its seconds, and those of a later one."""
-    compiled = compiled_programs(params.program)
-    first = _seconds(lambda: rec(operands, params))
-    compiled = compiled_programs(params.program) - compiled
-    return compiled, first, _median(lambda: rec(operands, params))
-
-
-def profile_host(params: Params, operands: Sequence[Any]) -> Profile:
-    """Measures an invocation of executor "host", once with every launch waited for."""
-    compiled, first, call = measured_call(params, operands)
-    host = traced_run(params, operands)
-    calls = bucket(host.plan.num_calls)
-    on = dataclasses.replace(params, executor="graph", host=None, max_calls=calls)
-    launches = tuple(_launches(host))
-    reverse = traced_backward(params, operands)
-    backward = tuple(_launches(reverse)) if reverse is not None else ()
-    workers = tuple(_workers(host, launches))
-    return Profile(
-        executor="host",
-        schedule=Schedule(params.program, on.layout(), plan_now(on, operands, on.layout())),
-        stages={
-            **_scheduling(params, operands, workers),
-            "compilation (first call less a later one)": max(first - call, 0.0)
-            if compiled
-            else 0.0,
-            f"whole call (median of {_REPEATS})": call,
-            "tasks (one run, every launch waited for)": _ended(launches),
-            **({"tasks of a backward pass (likewise)": _ended(backward)} if backward else {}),
-        },
-        cells=tuple(_launched_cells(launches)),
-        compilations=compiled,
-        value_bytes=host.plan.domains
-        * sum(
-            rows * _nbytes(aval)
-            for rows, aval in zip(host.layout.value_rows, params.program.classes, strict=True)
-        ),
-        residual_bytes=_residual_bytes(on, operands),
-        launches=launches,
-        backward=backward,
-        workers=workers,
-        on_machine=is_native(params),
-    )
-
-
-def _scheduling(
-    params: Params, operands: Sequence[Any], workers: Sequence[WorkerTime]
-) -> dict[str, float]:
-    if params.program.is_stepped:
-        return {"scheduling (between launches)": workers[0].idle}
-    return {"scheduling (on the host, by itself)": _median(lambda: plan_call(params, operands))}
-
-
-def _workers(host: HostCall, launches: Sequence[Launch]) -> Iterator[WorkerTime]:
-    assert host.trace is not None
-    for k, (tasks, steals, idle) in enumerate(host.trace.workers):
-        busy = sum(x.seconds for x in launches if x.worker == k)
-        yield WorkerTime(tasks, steals, busy, idle * 1e-9)
-
-
-def _launches(host: HostCall) -> Iterator[Launch]:
-    assert host.trace is not None
-    for label, worker, start, end in host.trace.launches:
-        device = str(host.device(label.domain) or host.options.devices[0])
-        taken = (start * 1e-9, (end - start) * 1e-9)
-        yield Launch(label.name, worker, label.domain, device, label.calls, label.width, *taken)
-
-
-def _ended(launches: Sequence[Launch]) -> float:
-    """Seconds from the beginning of a run to its end."""
-    return max((x.start + x.seconds for x in launches), default=0.0)
-
-
-def _launched_cells(launches: Sequence[Launch]) -> Iterator[CellTime]:
+def launched_cells(launches: Sequence[Launch]) -> Iterator[CellTime]:
     """The cells at each width, with the mean time of their waves."""
     waves: dict[tuple[str, int], list[Launch]] = {}
     for launch in launches:
@@ -331,90 +162,3 @@ def _launched_cells(launches: Sequence[Launch]) -> Iterator[CellTime]:
     for (name, width), mine in sorted(waves.items()):
         seconds = statistics.fmean(x.seconds for x in mine)
         yield CellTime(name, width, len(mine), sum(x.calls for x in mine), seconds)
-
-
-def launch_events(profile: Profile) -> Iterator[dict[str, Any]]:
-    """Launches as events of a Chrome trace: by worker, and again by device."""
-    later = _ended(profile.launches)
-    launches = [*profile.launches, *(x._replace(start=x.start + later) for x in profile.backward)]
-    devices = list(dict.fromkeys(x.device for x in launches))
-    for pid, name in enumerate((f"jaxrec {profile.schedule.name}: workers", "devices")):
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
-    names = [(0, k, f"worker {k}") for k in range(len(profile.workers))]
-    names += [(1, k, device) for k, device in enumerate(devices)]
-    for pid, tid, name in names:
-        yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
-    for number, x in enumerate(launches):
-        args = {"task": number, "calls": x.calls, "width": x.width, "domain": x.domain}
-        lanes = (0, x.worker), (1, devices.index(x.device))
-        for pid, tid in lanes:
-            yield {
-                "ph": "X", "name": x.name, "cat": "wave", "pid": pid, "tid": tid,
-                "ts": 1e6 * x.start, "dur": 1e6 * x.seconds, "args": args,
-            }  # fmt: skip
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - start
-
-
-def _median(run: Callable[[], Any]) -> float:
-    """The median time of several runs, after one that does not count."""
-    _seconds(run)
-    return statistics.median(_seconds(run) for _ in range(_REPEATS))
-
-
-def _filled(program: Program, layout: Layout, core: Any) -> Tables:
-    """The tables of a schedule, as the compiled program gets them."""
-    types = table_types(program, layout)
-    buffers = [np.zeros(t.shape, t.dtype) for t in flat_tables(types)]
-    core.fill(buffers, [*layout.value_rows, *layout.read_rows], layout.readers)
-    return unflatten_tables(types, [jnp.asarray(x) for x in buffers])
-
-
-def _cell_times(at: Bound, tapes: Sequence[Any], waves: Any) -> Iterator[CellTime]:
-    """Times each cell at each width on the operands of its first wave there."""
-    for kind, spec, width in at.waves_of:
-        mine = waves[waves[:, 0] == kind]
-        if len(mine):
-            cell = plain_cell(at, spec, width)
-            rows = calls_alone(cell.waits, jnp.arange(width) < int(mine[0, 1]))
-            values = wave_operands(at, spec, tapes, int(mine[0, 2]), width, rows)
-            looped = jax.jit(_looped(cell.run))
-            seconds = _median(lambda run=looped, values=values: run(*values)) / _LOOPS
-            yield CellTime(spec.cell.name, width, len(mine), int(mine[:, 1].sum()), seconds)
-
-
-def _looped(cell: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Runs a cell many times in one program, so that the launch from Python does not count."""
-
-    def run(outers: list[Any], exports: list[Any], inputs: list[Any]) -> list[Any]:
-        # Each round reads one of two copies: else XLA sees that all compute the same.
-        copies = jax.tree.map(lambda x: jnp.stack([x, x]), (exports, inputs))
-
-        def again(number: Any, before: list[Any]) -> list[Any]:
-            del before
-            return cell(outers, *jax.tree.map(lambda x: x[number % 2], copies))[0]
-
-        return lax.fori_loop(1, _LOOPS, again, cell(outers, exports, inputs)[0])
-
-    return run
-
-
-def _residual_bytes(params: Params, operands: Sequence[Any]) -> int:
-    """Memory of the residual tapes of a gradient for every outer value that has one."""
-    layout, outers = params.layout(readers=True), operands[: params.num_outers]
-    positions = [k for k, x in enumerate(outers) if has_cotangent(x)]
-    types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outers]
-    backward = Backward(params.program, layout, params.patterns, types, positions, params.policy)
-    return sum(
-        layout.cell_rows[spec.cell.index] * _nbytes(row)
-        for spec in params.program.cells
-        for row in backward.residual_types(spec)
-    )
-
-
-def _nbytes(array: Any) -> int:
-    return int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
