@@ -18,8 +18,7 @@ def collect(f: Any, in_axes: Any = None) -> Callable[..., Any]:
 
     Returns:
         A function of the arguments of `f` that returns `(result, calls)`: the result of `f` (or of
-        `jax.vmap(f, in_axes)`), and the calls of all lanes together, in depth-first order (where
-        computed values choose the calls, in the order in which they are made), each
+        `jax.vmap(f, in_axes)`), and the calls of all lanes together, in depth-first order, each
         field with a leading axis `[max_calls]`: `calls.args`, structured as the arguments with None
         for every leaf that is not a control scalar of a call; `calls.results`; `calls.lane`;
         `calls.valid`. Calls of other functions of a mutually recursive group are not reported.

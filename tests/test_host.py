@@ -376,6 +376,17 @@ class TestRuns:
             called(jnp.float32(0), 20)
 
 
+def none_overlap(events):
+    """Whether the events of each lane follow one another."""
+    last = {}
+    for event in sorted(events, key=lambda e: e["ts"]):
+        lane = event["pid"], event["tid"]
+        if event["ts"] < last.get(lane, 0) - 0.01:  # a hundredth of a microsecond, for rounding
+            return False
+        last[lane] = event["ts"] + event["dur"]
+    return True
+
+
 class TestProfile:
     def test_workers_and_launches(self, args, tmp_path):
         with jr.executor("host", workers=2, policy="split"):
@@ -393,6 +404,7 @@ class TestProfile:
         assert {"worker 0", "worker 1"} <= lanes
         names = {e["name"] for e in events if e["ph"] == "X"}
         assert {"tree_rnn.0", "tree_rnn.1", "tree_rnn.0 backward"} <= names
+        assert none_overlap([e for e in events if e["ph"] == "X"])
 
 
 @pytest.mark.slow

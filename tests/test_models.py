@@ -34,7 +34,9 @@ def build(name, vocab=20, dropout=0.0, seed=0):
     # Zero biases would hide a bias that is left out.
     weights = nnx.state(model, nnx.Param)
     key = jax.random.key(seed + 1)
-    noisy = jax.tree.map(lambda leaf: leaf + 0.3 * jax.random.normal(key, leaf.shape), weights)
+    noisy = jax.tree.map(
+        lambda leaf: leaf + 0.3 * jax.random.normal(key, leaf.shape, leaf.dtype), weights
+    )
     nnx.update(model, noisy)
     return model
 
@@ -236,3 +238,13 @@ def test_trains_with_an_nnx_optimizer(forest):
 
     losses = [float(step(model, optimizer)) for _ in range(20)]
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_float32_whatever_the_default(name, forest):
+    with jax.enable_x64(True):
+        model = build(name)
+        assert {x.dtype for x in jax.tree.leaves(nnx.state(model, nnx.Param))} == {
+            jnp.dtype(jnp.float32)
+        }
+        assert model(forest).dtype == jnp.float32

@@ -121,3 +121,13 @@ def test_sizes_are_checked():
         models.HierarchicalExperts(2, 3, 1, branches=1, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="depth must be at least 1, got 0"):
         models.HierarchicalExperts(2, 3, 1, depth=0, rngs=nnx.Rngs(0))
+
+
+def test_of_other_types_and_under_vmap():
+    model = build()
+    x = jax.random.normal(jax.random.key(3), (4, 5, 3))
+    together = jax.vmap(lambda x: model(x, max_calls=4 * 5 * 3))(x)
+    for one, output in zip(x, together.output, strict=True):
+        np.testing.assert_allclose(output, model(one).output, rtol=1e-5)
+    assert model(x[0].astype(jnp.bfloat16)).output.dtype == jnp.float32
+    assert model(jnp.ones((2, 3), jnp.int32)).output.dtype == jnp.float32

@@ -99,3 +99,84 @@ def test_a_pullback_that_jit_closes_over(stepped: bool) -> None:
     _, pull = jax.vjp(lambda w, x: f(w, x, 2), jnp.ones(3), jnp.arange(3.0))
     for made, expected in zip(jax.jit(pull)(jnp.ones(3)), pull(jnp.ones(3)), strict=True):
         np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_python_sees_calls_alone_in_forward_mode(executor: str) -> None:
+    """A rule of a derivative calls Python, where the function itself does not."""
+    seen = Seen()
+
+    @jax.custom_jvp
+    def doubled(x: Any) -> Any:
+        return 2 * x
+
+    doubled.defjvp(lambda p, t: (2 * p[0], 2 * t[0] + 0 * seen.look(p[0])))
+
+    @jr.rec_fn(max_calls=60)
+    def f(w: Any, n: Any) -> Any:
+        last = (n < 1) & (jnp.abs(w) < 99)
+        return jr.cond(last, lambda: w, lambda: doubled(f(w, n - 1)) / 2)
+
+    with jr.executor(executor):
+        tangents = jax.vmap(lambda n: jax.jvp(lambda w: f(w, n), (5.0,), (1.0,))[1])(LENGTHS)
+    np.testing.assert_array_equal(tangents, 1.0)
+    assert seen.values == {5.0}
+
+
+@executors
+def test_rules_that_divide_by_the_size_of_the_cotangent(executor: str) -> None:
+    """Of a wave's rows those that are no call have a cotangent of zero, which no call has."""
+    seen = Seen()
+
+    @jax.custom_vjp
+    def squared(x: Any) -> Any:
+        return x * x
+
+    def backward(x: Any, ct: Any) -> Any:
+        size = jnp.abs(seen.look(ct))
+        return (2 * x * (ct / size) * size,)
+
+    squared.defvjp(lambda x: (x * x, x), backward)
+
+    def solved(x: Any) -> Any:
+        """Of `a * y = x`, by a solver that divides by the size of what it gets."""
+
+        def solve(matvec: Any, b: Any) -> Any:
+            return b / jnp.abs(b) * jnp.abs(b) / 4
+
+        return jax.lax.custom_linear_solve(lambda y: 4 * y, x, solve, symmetric=True)
+
+    @jr.rec_fn
+    def f(w: Any, tree: Any, i: Any) -> Any:
+        def node() -> Any:
+            return f(w, tree, tree[0][i]) + 2 * f(w, tree, tree[1][i])
+
+        return jr.cond(tree[0][i] < 0, lambda: squared(w * i) + solved(w * i), node)
+
+    tree = jnp.array([1, 3, -1, -1, -1]), jnp.array([2, 4, -1, -1, -1])
+    with jr.executor(executor):
+        slope = jax.grad(lambda w: f(w, tree, 0).sum())(1.5)
+    leaves = {2: 2, 3: 1, 4: 2}  # with how often they are counted
+    assert float(slope) == sum(n * (2 * 1.5 * i * i + i / 4) for i, n in leaves.items())
+    assert seen.values == {1.0, 2.0}
+
+
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jacfwd])
+def test_recursion_in_the_rule_of_a_derivative(derivative: Any) -> None:
+    """It ends for what calls hand to it, not for what stands in other rows."""
+
+    @jr.rec_fn(max_calls=64)
+    def halves(x: Any, m: Any) -> Any:
+        return jr.cond(m == 1, lambda: x, lambda: halves(x, m - 1) / 2)
+
+    @jax.custom_jvp
+    def scaled(x: Any, m: Any) -> Any:
+        return x * 2.0 ** (1 - m)
+
+    scaled.defjvp(lambda p, t: (scaled(*p), t[0] * halves(1.0, p[1])))
+
+    @jr.rec_fn(max_calls=64)
+    def f(w: Any, n: Any) -> Any:
+        return jr.cond(n == 0, lambda: w, lambda: scaled(w * f(w, n - 1), n))
+
+    assert derivative(f)(3.0, 2) == 3 * 9 / 2

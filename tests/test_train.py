@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,7 +218,7 @@ def test_other_settings_are_not_resumed(tmp_path):
     run(*TINY_LISTOPS, "--out", out)
     with pytest.raises(TrainError, match=r"--lr: the checkpoint has 0\.01, now it is 0\.1"):
         run(*TINY_LISTOPS, "--out", out, "--resume", "--lr", "0.1")
-    with pytest.raises(TrainError, match="--data: the trees are not those"):
+    with pytest.raises(TrainError, match="--seed: the checkpoint has 0, now it is 1"):
         run(*TINY_LISTOPS, "--out", out, "--resume", "--seed", "1")
     with pytest.raises(TrainError, match=r"holds checkpoints of an earlier run\. Add --resume"):
         run(*TINY_LISTOPS, "--out", out)
@@ -333,3 +334,38 @@ def kill_after_checkpoint(command, checkpoint, timeout=300):
     finally:
         process.kill()
         process.wait()
+
+
+def test_runs_are_numbered_after_the_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(*TINY_LISTOPS)
+    run(*TINY_LISTOPS)
+    first, second = (tmp_path / "runs" / f"treelstm-listops{end}" for end in ("", "-2"))
+    assert first.is_dir()
+    assert second.is_dir()
+    shutil.rmtree(first)
+    run(*TINY_LISTOPS, "--resume")
+    assert not first.exists()
+    run(*TINY_LISTOPS)
+    assert (tmp_path / "runs" / "treelstm-listops-3").is_dir()
+
+
+def test_word_vectors_that_come_or_go(treebank, tmp_path):
+    """With them the vocabulary is larger; what is in the file is in the checkpoint."""
+    file, out = tmp_path / "vectors.txt", tmp_path / "run"
+    file.write_text("good 1 2\nfilm 3 4\n", encoding="utf-8")
+    args = ["--data", treebank, "--hidden", "4", "--embed", "2", "--epochs", "1", "--out", out]
+    run(*args, "--glove", file)
+    with pytest.raises(TrainError, match=r"--glove: the checkpoint has '.*', now it is None"):
+        run(*args, "--resume")
+    run(*args, "--glove", "elsewhere", "--resume", "--trees", "7")
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    def full(*args, **options):
+        raise ValueError("RESOURCE_EXHAUSTED: No space left on device\nmore of it")
+
+    monkeypatch.setattr("orbax.checkpoint.CheckpointManager.save", full)
+    message = "a checkpoint cannot be written to .*No space left on device. Make room there"
+    with pytest.raises(TrainError, match=message):
+        run(*TINY_LISTOPS, "--out", tmp_path / "run")

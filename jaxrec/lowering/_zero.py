@@ -2,13 +2,15 @@
 
 Rows that no call stands for repeat one that does, with cotangents of zero. That adds nothing to a
 sum over rows if derivatives are linear, as those of JAX's operations are. A `custom_vjp` may give
-anything for a cotangent of zero (weight decay in a backward rule); then such rows must be left out.
+anything for a cotangent of zero (weight decay in a backward rule, or NaN where it divides by the
+size of the cotangent), and so may the solver of a `custom_linear_solve`; then such rows must be
+left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +29,22 @@ _ALL_ZERO |= {"add", "add_any", "sub", "neg", "reduce_sum", "cumsum", "reduce_ma
 _ALL_ZERO |= {"sin", "tan", "tanh", "sinh", "asin", "atan", "asinh", "expm1", "log1p", "erf"}
 _ALL_ZERO |= {"abs", "sign", "sqrt", "cbrt", "square", "round", "floor", "ceil"}
 _ALL_ZERO |= {"real", "imag", "conj", "reduce_precision"}
-_ANY_ZERO = {"mul", "dot_general", "conv_general_dilated"}
-_FIRST_ZERO = {"div", "gather", "dynamic_slice", "rem"}
+_PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
+_QUOTIENTS = {"div", "rem"}
+_PARTS = {"gather", "dynamic_slice"}
+_RULES = {"custom_vjp_call", "custom_linear_solve"}
+
+
+class Known(NamedTuple):
+    """What is known of a value where the cotangents of the results are zero.
+
+    Attributes:
+        zero: it is zero.
+        fixed: no cotangent goes into it: it is what it is for a call.
+    """
+
+    zero: bool
+    fixed: bool
 
 
 def keeps_zero(program: Program, spec: CellSpec) -> bool:
@@ -45,7 +61,7 @@ def _has_backward_rule(op: Op) -> bool:
 
 
 def _is_backward_rule(eqn: JaxprEqn) -> bool:
-    return eqn.primitive.name == "custom_vjp_call" or any(
+    return eqn.primitive.name in _RULES or any(
         _is_backward_rule(inner) for jaxpr in jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
     )
 
@@ -74,17 +90,18 @@ def _analyse(program: Program, spec: CellSpec) -> bool:
         return jax.tree.unflatten(tree, leaves)(cts)
 
     closed = jax.make_jaxpr(backward)(leaves, outs)
-    return all(_zeros(closed, [False] * len(leaves) + [True] * len(outs)))
+    given = [Known(False, True)] * len(leaves) + [Known(True, False)] * len(outs)
+    return all(known.zero for known in _results(closed, given))
 
 
-def _zeros(closed: ClosedJaxpr, given: Sequence[bool]) -> list[bool]:
-    """Which results of a jaxpr are zeros, where some of its arguments are."""
-    env: dict[Any, bool] = dict(zip(closed.jaxpr.invars, given, strict=True))
+def _results(closed: ClosedJaxpr, given: Sequence[Known]) -> list[Known]:
+    """What is known of the results of a jaxpr."""
+    env: dict[Any, Known] = dict(zip(closed.jaxpr.invars, given, strict=True))
     for var, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-        env[var] = _is_zero(const)
+        env[var] = Known(_is_zero(const), True)
 
-    def read(atom: Any) -> bool:
-        return _is_zero(atom.val) if _compat.is_literal(atom) else env[atom]
+    def read(atom: Any) -> Known:
+        return Known(_is_zero(atom.val), True) if _compat.is_literal(atom) else env[atom]
 
     for eqn in closed.jaxpr.eqns:
         outs = _equation(eqn, [read(a) for a in eqn.invars])
@@ -92,28 +109,34 @@ def _zeros(closed: ClosedJaxpr, given: Sequence[bool]) -> list[bool]:
     return [read(atom) for atom in closed.jaxpr.outvars]
 
 
-def _equation(eqn: JaxprEqn, zero: list[bool]) -> list[bool]:
-    name, count = eqn.primitive.name, len(eqn.outvars)
+def _equation(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
+    name = eqn.primitive.name
     inner = eqn.params["call_jaxpr"] if name == "custom_jvp_call" else _compat.inlined(eqn)
     if inner is not None:
-        return _zeros(inner, zero)
+        return _results(inner, given)
+    fixed = all(known.fixed for known in given)
+    return [Known(_is_made_zero(eqn, given), fixed)] * len(eqn.outvars)
+
+
+def _is_made_zero(eqn: JaxprEqn, given: list[Known]) -> bool:
+    name, zero = eqn.primitive.name, [known.zero for known in given]
     if name in _ALL_ZERO:
-        return [all(zero)] * count
-    if name in _ANY_ZERO:
-        return [any(zero)] * count
-    if name in _FIRST_ZERO:
-        return [zero[0]] * count
+        return all(zero)
+    if name in _PRODUCTS:  # zero times what a cotangent has made infinite is not
+        return any(zero) and all(known.zero or known.fixed for known in given)
+    if name in _QUOTIENTS:
+        return zero[0] and given[1].fixed
+    if name in _PARTS:
+        return zero[0]
     if name == "select_n":
-        return [all(zero[1:])]
+        return all(zero[1:])
     if name == "scatter-add":
-        return [zero[0] and zero[2]]
+        return zero[0] and zero[2]
     if name == "dynamic_update_slice":
-        return [zero[0] and zero[1]]
+        return zero[0] and zero[1]
     if name == "integer_pow":
-        return [zero[0] and eqn.params["y"] > 0]
-    if name in {"max", "min", "clamp"}:
-        return [_clips_zero_to_zero(eqn, zero)]
-    return [False] * count
+        return zero[0] and eqn.params["y"] > 0
+    return name in {"max", "min", "clamp"} and _clips_zero_to_zero(eqn, zero)
 
 
 def _clips_zero_to_zero(eqn: JaxprEqn, zero: list[bool]) -> bool:

@@ -108,7 +108,9 @@ class ChildSumTreeLSTM(TreeClassifier):
     def weights(self, forest: OrderedForest) -> ChildSumWeights:
         """What the recursion reads: parameters, and the words' part of all gates at once."""
         token = jnp.asarray(forest.token)
-        words = jnp.where(token[:, None] < 0, 0.0, self.embed(jnp.maximum(token, 0)))
+        # Not `self.embed(...)`, which looks words up in the type that it was made with.
+        words = self.embed.embedding[...][jnp.maximum(token, 0)]
+        words = jnp.where(token[:, None] < 0, jnp.zeros_like(words), words)
         return ChildSumWeights(self.word(words), self.children.kernel[...], self.forget.kernel[...])
 
     def states(self, forest: OrderedForest) -> NodeStates:

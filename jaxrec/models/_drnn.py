@@ -88,7 +88,7 @@ class DRNN(TreeGenerator):
         self.combine = nnx.Linear(2 * hidden_dim, hidden_dim, use_bias=False, rngs=rngs)
         self.topology = nnx.Linear(hidden_dim, 2, rngs=rngs)
         self.word = nnx.Linear(hidden_dim, self.vocab_size, rngs=rngs)
-        self.word_topology = nnx.Param(jnp.zeros((2, self.vocab_size)))
+        self.word_topology = nnx.Param(jnp.zeros((2, self.vocab_size), jnp.float32))
 
     def weights(self) -> DRNNWeights:
         """The parameters that the recursions read, as plain arrays."""

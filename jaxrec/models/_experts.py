@@ -117,8 +117,8 @@ class HierarchicalExperts(nnx.Module):
         init = nnx.initializers.lecun_normal()
         shape = (self.num_gates, input_dim, branches)
         # Gates decide at once, not only once they have grown: their scores start at size 1.
-        self.gates = nnx.Param(init(rngs.params(), shape) * input_dim**0.5)
-        self.gate_biases = nnx.Param(jnp.zeros((self.num_gates, branches)))
+        self.gates = nnx.Param(init(rngs.params(), shape, jnp.float32) * input_dim**0.5)
+        self.gate_biases = nnx.Param(jnp.zeros((self.num_gates, branches), jnp.float32))
         inner = [nnx.Linear(input_dim, hidden_dim, rngs=rngs) for _ in range(experts)]
         outer = [nnx.Linear(hidden_dim, output_dim, rngs=rngs) for _ in range(experts)]
         self.inner, self.outer = nnx.List(inner), nnx.List(outer)
@@ -132,19 +132,21 @@ class HierarchicalExperts(nnx.Module):
             *_layers(self.outer),
         )
 
-    def __call__(self, x: jax.Array) -> Routed:
+    def __call__(self, x: jax.Array, *, max_calls: int | None = None) -> Routed:
         """Routes every input.
 
         Args:
             x: ``[batch, E]``.
+            max_calls: A bound on the calls, ``batch * (D + 1)`` if not given. Under an outer
+                ``jax.vmap`` it bounds those of all examples together, so it has to be given there.
 
         Returns:
             The outputs ``[batch, O]`` and the chosen experts ``[batch]``.
         """
-        calls = max(x.shape[0], 1) * (self.depth + 1)
-        mixture = route.with_options(max_calls=calls)
-        root, certain = jnp.int32(0), jnp.ones((), x.dtype)
-        return jax.vmap(mixture, (None, 0, None, None))(self.weights(), x, root, certain)
+        calls = max(x.shape[0], 1) * (self.depth + 1) if max_calls is None else max_calls
+        mixture, weights = route.with_options(max_calls=calls), self.weights()
+        root, certain = jnp.int32(0), jnp.ones((), jnp.result_type(x, weights.gates))
+        return jax.vmap(mixture, (None, 0, None, None))(weights, x, root, certain)
 
 
 def _layers(layers: nnx.List) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:

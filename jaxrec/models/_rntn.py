@@ -86,10 +86,11 @@ class RNTN(TreeClassifier):
         check_same_dims("RNTN", embed_dim, hidden_dim)
         both = 2 * hidden_dim
         # A bilinear form of unit-size inputs sums both**2 products: keep its variance at 1.
-        tensor = jax.random.normal(rngs.params(), (both, both, hidden_dim)) / both
+        tensor = jax.random.normal(rngs.params(), (both, both, hidden_dim), jnp.float32) / both
         self.tensor = nnx.Param(tensor)
-        self.kernel = nnx.Param(nnx.initializers.lecun_normal()(rngs.params(), (both, hidden_dim)))
-        self.bias = nnx.Param(jnp.zeros(hidden_dim))
+        init = nnx.initializers.lecun_normal()
+        self.kernel = nnx.Param(init(rngs.params(), (both, hidden_dim), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(hidden_dim, jnp.float32))
 
     def weights(self) -> RNTNWeights:
         """The parameters that the recursion reads, as plain arrays."""

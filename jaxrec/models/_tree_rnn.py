@@ -69,10 +69,9 @@ class TreeRNN(TreeClassifier):
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the composition."""
         check_same_dims("TreeRNN", embed_dim, hidden_dim)
-        self.kernel = nnx.Param(
-            nnx.initializers.lecun_normal()(rngs.params(), (2 * hidden_dim, hidden_dim))
-        )
-        self.bias = nnx.Param(jnp.zeros(hidden_dim))
+        init, shape = nnx.initializers.lecun_normal(), (2 * hidden_dim, hidden_dim)
+        self.kernel = nnx.Param(init(rngs.params(), shape, jnp.float32))
+        self.bias = nnx.Param(jnp.zeros(hidden_dim, jnp.float32))
 
     def weights(self) -> TreeRNNWeights:
         """The parameters that the recursion reads, as plain arrays."""

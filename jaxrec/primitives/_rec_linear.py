@@ -11,7 +11,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._values import replaced
-from jaxrec.lowering._forward import results, run_forward
+from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, results, run_forward
 from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
@@ -36,6 +36,7 @@ from jaxrec.primitives._stacking import (
     with_residuals,
     zeros_of,
 )
+from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import has_cotangent
 from jaxrec.transpose._outer import zero_of
 
@@ -44,11 +45,17 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     check_compilable(params)
     call = LinearCall(operands, params, wrt, len(wrt.positions))
 
-    layout, tables = call.backward().layout, call.tables()
+    backward, tables = call.backward(), call.tables()
+
+    def cell_at(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
+        cell = plain_cell(bound, spec, width)
+        # A rule of a derivative may have operations that the function does not have.
+        moves = backward.is_differentiated(spec)
+        return cell._replace(waits=cell.waits or (moves and backward.at(spec, width).waits))
 
     def run(*changed: Any) -> list[Any]:
-        at = bound(params, layout, tables, replaced(call.primals, wrt.positions, changed))
-        return [x for x in results(at, run_forward(at)[0]) if has_cotangent(x)]
+        at = bound(params, backward.layout, tables, replaced(call.primals, wrt.positions, changed))
+        return [x for x in results(at, run_forward(at, cell_at)[0]) if has_cotangent(x)]
 
     def once(*given: Any) -> list[Any]:
         tangents = jax.jvp(run, call.changed, list(given))[1]

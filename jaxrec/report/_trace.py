@@ -30,16 +30,17 @@ def launched_events(profile: Profile) -> Iterator[dict[str, Any]]:
     """Launches as events of a Chrome trace: by worker, and again by device."""
     later = max((x.start + x.seconds for x in profile.launches), default=0.0)
     launches = [*profile.launches, *(x._replace(start=x.start + later) for x in profile.backward)]
-    devices = list(dict.fromkeys(x.device for x in launches))
+    # Launches of several workers overlap on a device: a lane for each.
+    devices = list(dict.fromkeys((x.device, x.worker) for x in launches))
     for pid, name in enumerate((f"jaxrec {profile.schedule.name}: workers", "devices")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
     names = [(0, k, f"worker {k}") for k in range(len(profile.workers))]
-    names += [(1, k, device) for k, device in enumerate(devices)]
+    names += [(1, k, f"{device}, worker {w}") for k, (device, w) in enumerate(devices)]
     for pid, tid, name in names:
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
     for number, x in enumerate(launches):
         args = {"task": number, "calls": x.calls, "width": x.width, "domain": x.domain}
-        lanes = (0, x.worker), (1, devices.index(x.device))
+        lanes = (0, x.worker), (1, devices.index((x.device, x.worker)))
         for pid, tid in lanes:
             yield {
                 "ph": "X", "name": x.name, "cat": "wave", "pid": pid, "tid": tid,

@@ -2,7 +2,7 @@
 
 What only outer values go into could be computed once, before the recursion, and a wave computes
 rows that are no call. That a loop has no end, and that Python is called, is seen even if nothing
-reads the result.
+reads the result; so is a recursion, which the rule of a derivative may start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def jaxpr_has_to_wait(jaxpr: Any) -> bool:
 
 
 def _has_to_wait(names: Iterable[str]) -> bool:
-    return any(name == "while" or "callback" in name for name in names)
+    return any(
+        name in ("while", "rec") or name.startswith("rec_") or "callback" in name for name in names
+    )
 
 
 def calls_host(ops: Iterable[Op]) -> bool:

@@ -62,17 +62,26 @@ class Checkpoints:
         self._manager.close()
 
     def save(self, snapshot: Snapshot) -> None:
-        """Writes a checkpoint, numbered by steps taken, and drops the oldest."""
+        """Writes a checkpoint, numbered by steps taken, and drops the oldest.
+
+        Raises:
+            TrainError: It cannot be written, such as to a full disk.
+        """
         about = {
             "settings": self._settings.as_dict(),
             "fingerprint": self._fingerprint,
             "progress": snapshot.progress.as_dict(),
         }
         arrays = ocp.args.StandardSave(_arrays(snapshot))
-        self._manager.save(
-            int(snapshot.state.step),
-            args=ocp.args.Composite(arrays=arrays, about=ocp.args.JsonSave(about)),
-        )
+        items = ocp.args.Composite(arrays=arrays, about=ocp.args.JsonSave(about))
+        try:
+            self._manager.save(int(snapshot.state.step), args=items)
+        except (OSError, ValueError) as error:  # a ValueError is what the storage makes of it
+            raise TrainError(
+                f"--out: a checkpoint cannot be written to {self._manager.directory}: "
+                f"{str(error).splitlines()[0]}. Make room there; --resume then goes on from the "
+                "checkpoint before."
+            ) from error
 
     def restore(self, like: Snapshot) -> Snapshot:
         """Reads the last checkpoint, or the one before if that cannot be read.
@@ -121,7 +130,7 @@ class Checkpoints:
 
     def _check(self, about: Mapping[str, Any]) -> None:
         changes = changed_settings(about["settings"], self._settings)
-        if about["fingerprint"] != self._fingerprint:
+        if not changes and about["fingerprint"] != self._fingerprint:
             changes.append("--data: the trees are not those that the checkpoint was trained on")
         if changes:
             raise TrainError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,7 +51,7 @@ def alone_in(out: Path) -> Iterator[None]:
 
 
 def _resumed(settings: Settings) -> Path:
-    places = [Path(settings.out)] if settings.out else list(_taken(settings))
+    places = [Path(settings.out)] if settings.out else [*_taken(settings).values()]
     begun = [place for place in places if has_checkpoints(place)]
     if begun:
         return begun[-1]
@@ -64,7 +63,8 @@ def _resumed(settings: Settings) -> Path:
 
 def _fresh(settings: Settings) -> Path:
     if settings.out is None:
-        return next(place for place in _numbered(settings) if not place.exists())
+        first, last = _default(settings), max(_taken(settings), default=0)
+        return first.with_name(f"{first.name}-{last + 1}") if last else first
     out = Path(settings.out)
     if has_checkpoints(out):
         raise TrainError(
@@ -79,11 +79,12 @@ def _default(settings: Settings) -> Path:
     return Path("runs") / f"{settings.model}-{data}"
 
 
-def _numbered(settings: Settings) -> Iterator[Path]:
+def _taken(settings: Settings) -> dict[int, Path]:
+    """The directories of earlier runs by number, in order; some in between may be gone."""
     first = _default(settings)
-    yield first
-    yield from (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
-
-
-def _taken(settings: Settings) -> Iterator[Path]:
-    return itertools.takewhile(Path.exists, _numbered(settings))
+    found = {1: first} if first.exists() else {}
+    for place in first.parent.glob("*"):
+        number = place.name.removeprefix(f"{first.name}-")
+        if number.isdecimal():
+            found[int(number)] = place
+    return dict(sorted(found.items()))

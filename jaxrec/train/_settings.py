@@ -18,9 +18,9 @@ EXECUTORS: Final = ("graph", "reference")
 _SEEDS: Final = 1 << 32  # those that JAX tells apart
 
 # A resumed run may differ in these: they change how long or where it runs, not what it computes.
-# The data themselves are compared, not their place; word vectors come from the checkpoint.
+# The data themselves are compared, not their place.
 FREE_TO_CHANGE: Final = frozenset(
-    {"out", "resume", "epochs", "checkpoint_every", "executor", "data", "glove"}
+    {"out", "resume", "epochs", "checkpoint_every", "executor", "data"}
 )
 
 Defaults = Mapping[str, Any]
@@ -115,8 +115,16 @@ def changed_settings(old: Mapping[str, Any], new: Settings) -> list[str]:
     return [
         f"--{name.replace('_', '-')}: the checkpoint has {old.get(name)!r}, now it is {value!r}"
         for name, value in new.as_dict().items()
-        if name not in FREE_TO_CHANGE and old.get(name) != value
+        if name not in FREE_TO_CHANGE and _differ(name, old.get(name), value, new)
     ]
+
+
+def _differ(name: str, old: Any, value: Any, new: Settings) -> bool:
+    if name == "glove":  # where there are vectors the vocabulary is larger; they are saved
+        return bool(old) != bool(value)
+    if name == "trees" and new.data is not None:
+        return False
+    return old != value
 
 
 def _checked(settings: Settings) -> Settings:

@@ -130,7 +130,7 @@ class After:
         start = self.replay.bound.layout.pad + done
         values = self._values(start, count)
         saved = self._saved(start, values)
-        cts = self._cotangents(start)
+        cts = self._cotangents(start, count - done)
         cuts = self._cuts(values, saved, cts, start)
         return self._add(values, saved, cts, cuts, totals, start, count)
 
@@ -150,9 +150,12 @@ class After:
             return self.vjp.forward(values)[1]
         return self.replay.saved(self.spec, start, self.width)
 
-    def _cotangents(self, start: Any) -> list[Any]:
+    def _cotangents(self, start: Any, left: Any) -> list[Any]:
+        """Those of the rows from `start`; past the last of the `left` zeros, if that is linear."""
         if self.own_rows or not self.vjp.has_loop or self.vjp.after_reads_cotangents:
-            return self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
+            cts = self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
+            rows = jnp.minimum(jnp.arange(self.width), left - 1)
+            return [ct[rows] for ct in cts] if self.own_rows else cts
         classes = self.replay.bound.program.classes
         carrying = [classes[c] for c in self.spec.outputs if has_cotangent(classes[c])]
         return [jnp.zeros((self.width, *a.shape), a.dtype) for a in carrying]
