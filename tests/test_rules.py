@@ -15,6 +15,7 @@ import pytest
 from zoo import JAXREC, PYTHON, Language, assert_close
 
 import jaxrec as jr
+from jaxrec.lowering._zero import keeps_zero
 
 RULES: dict[str, Callable[[Language], Any]] = {}
 
@@ -308,3 +309,39 @@ def test_residuals_of_perturbed_operands_alone(executor: str) -> None:
             assert jax.grad(f, 0)(2.0, 5.0, calls) == 5 * calls
             assert jax.grad(f, 1)(2.0, 5.0, calls) == 2 * calls
             assert jax.grad(f, (0, 1))(2.0, 5.0, calls) == (5 * calls, 2 * calls)
+
+
+def halved_size(x: Any, ct: Any) -> Any:
+    size = jnp.abs(ct)
+    return (x * (ct / size) * size,)
+
+
+@pytest.mark.parametrize(
+    ("backward", "known"),
+    [
+        (lambda x, ct: (ct * x,), True),
+        (lambda x, ct: (ct / (1 + x * x),), True),
+        (lambda x, ct: (jnp.linalg.solve(jnp.eye(2) + x, ct),), True),
+        (lambda x, ct: (jnp.where(x > 0, ct, 0.1 * ct),), True),
+        (lambda x, ct: (ct + 0.1 * x,), False),
+        (lambda x, ct: (ct / ct,), False),
+        (lambda x, ct: (ct * (1 / ct),), False),
+        (halved_size, False),
+    ],
+)
+def test_rules_that_give_zero_for_zero(backward: Any, known: bool) -> None:
+    """Only then rows that are no call may go into a sum over rows."""
+
+    @jax.custom_vjp
+    def same(x: Any) -> Any:
+        return x
+
+    same.defvjp(lambda x: (x, x), backward)
+
+    @jr.rec_fn
+    def f(x: Any, n: Any) -> Any:
+        return jr.cond(n == 0, lambda: x, lambda: same(f(x, n - 1)))
+
+    f(jnp.ones(2), 1)
+    program = next(iter(vars(f)["_cache"].values())).program
+    assert all(keeps_zero(program, spec) for spec in program.cells) is known

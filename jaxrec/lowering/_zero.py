@@ -114,8 +114,17 @@ def _equation(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
     inner = eqn.params["call_jaxpr"] if name == "custom_jvp_call" else _compat.inlined(eqn)
     if inner is not None:
         return _results(inner, given)
+    if name == "custom_linear_solve":
+        return _solved(eqn, given)
     fixed = all(known.fixed for known in given)
     return [Known(_is_made_zero(eqn, given), fixed)] * len(eqn.outvars)
+
+
+def _solved(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
+    """Of a linear system: its operands are what its functions close over, then the right side."""
+    sizes, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
+    first, last = sizes.matvec + sizes.vecmat, sum(sizes)
+    return _results(solve, [*given[first : first + sizes.solve], *given[last:]])
 
 
 def _is_made_zero(eqn: JaxprEqn, given: list[Known]) -> bool:
@@ -126,6 +135,8 @@ def _is_made_zero(eqn: JaxprEqn, given: list[Known]) -> bool:
         return any(zero) and all(known.zero or known.fixed for known in given)
     if name in _QUOTIENTS:
         return zero[0] and given[1].fixed
+    if name == "triangular_solve":
+        return zero[1] and given[0].fixed
     if name in _PARTS:
         return zero[0]
     if name == "select_n":
