@@ -107,11 +107,26 @@ def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:
     def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
         # What runs inside `shard_map` is a device's own program, in which nothing varies.
         avals_in, avals_out = [list(map(_unsharded, x)) for x in (ctx.avals_in, ctx.avals_out)]
-        with without_mesh():
+        with without_mesh(), _types_of(avals_in):
             plain = ctx.replace(avals_in=avals_in, avals_out=avals_out)
             return lower(plain, *operands, **params)
 
     _mlir.register_lowering(primitive, rule)
+
+
+def _types_of(values: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """A context that has 64-bit types if some value has one.
+
+    A pullback may be called outside of the `jax.enable_x64` that it was made in.
+    """
+    dtypes = [np.dtype(x.dtype) for x in values if _is_plain_array(x)]
+    is_wide = any(d.itemsize == (16 if d.kind == "c" else 8) for d in dtypes)
+    return jax.enable_x64(True) if is_wide else contextlib.nullcontext()
+
+
+def _is_plain_array(value: Any) -> bool:
+    typed = isinstance(value, jax.Array | ShapedArray)  # NumPy's are of 64 bits by default
+    return typed and isinstance(value.dtype, np.dtype)
 
 
 def register_lowering_rule(primitive: Primitive, rule: Callable[..., Any]) -> None:
@@ -147,7 +162,7 @@ def as_if_no_mesh(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) ->
     """
     devices = _config.device_context.swap_local(None)
     try:
-        with without_mesh():
+        with without_mesh(), _types_of(operands):
             made = run(*map(_with_auto_axes, operands))
     finally:
         _config.device_context.set_local(devices)

@@ -546,3 +546,21 @@ class TestAxesOfSeveralVmaps:
         fun = gradients(lambda w, x, k: f(w * k, x, 2))
         assert_close(fun(*given), expected, 1e-4)
         assert_close(jax.jit(fun)(*given), expected, 1e-4)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_a_pullback_that_leaves_the_types_it_was_made_in(executor):
+    @jr.rec_fn
+    def f(x, i):
+        return jr.cond(i < 1, lambda: x[i], lambda: jnp.tanh(x[i] * f(x, i - 1)))
+
+    with jr.executor(executor):
+        with jax.enable_x64(True):
+            x, one = jnp.linspace(-1, 1, 5), jnp.ones(())
+            _, pull = jax.vjp(lambda x: f(x, 4), x)
+            (expected,) = pull(one)
+        (made,) = pull(one)
+        assert made.dtype == jnp.float64
+        assert made.tolist() == expected.tolist()
+        if executor == "graph":
+            assert_close(jax.jit(pull)(one)[0], expected, 1e-12)
