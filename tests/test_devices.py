@@ -1,0 +1,183 @@
+"""Several devices: `shard_map`, meshes with explicit axes, and where results are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from processes import check_in_a_process
+
+SHARDED = """
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import Mesh, PartitionSpec as P
+    from zoo import JAXREC, PYTHON, forest, loss
+    from zoo_trees import tree_rnn, weights
+
+    mesh = Mesh(np.array(jax.devices()), ("x",))
+    assert mesh.size == 2
+    w, tree, roots = weights(), forest(), jnp.array([0, 10])
+    run = jax.vmap(tree_rnn(JAXREC), (None, None, 0))
+    sharded = jax.shard_map(
+        lambda w, i: run(w, tree, i), mesh=mesh, in_specs=(P(), P("x")), out_specs=P("x")
+    )
+    plain = tree_rnn(PYTHON)
+    np.testing.assert_allclose(
+        jax.jit(sharded)(w, roots), jnp.stack([plain(w, tree, int(i)) for i in roots]), rtol=1e-5,
+        atol=1e-6,
+    )
+    got = jax.jit(jax.grad(lambda w: (sharded(w, roots) ** 2).sum()))(w)
+    want = jax.grad(lambda w: sum((plain(w, tree, int(i)) ** 2).sum() for i in roots))(w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, want)
+    # What was traced for two devices serves one.
+    again = jax.grad(lambda w: (run(w, tree, roots) ** 2).sum())(w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), again, want)
+    print("equal")
+
+    import jaxrec as jr
+
+    @jr.rec_fn(max_calls=32)
+    def halve(x):
+        return jr.cond(x.sum() < 1.0, lambda: x, lambda: halve(x / 2) + jnp.sin(x))
+
+    divided = jax.device_put(jnp.ones((2, 3)), jax.NamedSharding(mesh, P("x")))
+    try:
+        jax.jit(jax.vmap(halve))(divided)
+    except jr.UnsupportedError as error:
+        print(error)
+    each = jax.shard_map(jax.vmap(halve), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    whole = jax.vmap(halve)(jnp.ones((2, 3)))
+    np.testing.assert_allclose(jax.jit(each)(divided), whole, rtol=1e-5)
+
+    # A body may ask which device it is on, and of how many.
+    @jr.rec_fn(max_calls=8)
+    def placed(x, n):
+        def node():
+            return placed(x * jax.lax.axis_size("x") + jax.lax.axis_index("x"), n - 1)
+
+        return jr.cond(n == 0, lambda: x, node)
+
+    def on(devices):
+        mesh = Mesh(np.array(jax.devices()[:devices]), ("x",))
+        run = jax.shard_map(
+            lambda x: placed(x, 2), mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False
+        )
+        return jax.jit(run)(jnp.array([1.0, 3.0]))
+
+    np.testing.assert_allclose(on(2), [4.0, 15.0], rtol=1e-6)
+    np.testing.assert_allclose(on(1), [1.0, 3.0], rtol=1e-6)
+"""
+
+
+def test_shard_map_over_two_devices(tmp_path):
+    script = tmp_path / "sharded.py"
+    script.write_text(textwrap.dedent(SHARDED))
+    flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={"XLA_FLAGS": flags, "PYTHONPATH": str(Path(__file__).parent), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout.startswith("equal\n"), done.stderr
+    assert re.search(r"compiled for arrays on 2 .* Call it inside jax.shard_map", done.stdout)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_results_are_where_arguments_were_put():
+    script = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax
+        import jax.numpy as jnp
+        import jaxrec as jr
+
+        @jr.rec_fn
+        def fib(n):
+            return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+        @jr.rec_fn
+        def halved(x):
+            return jr.cond(jnp.sum(x) < 1, lambda: x, lambda: halved(x / 2))
+
+        second = jax.devices()[1]
+        for executor in ("graph", "reference"):
+            with jr.executor(executor):
+                for f, x in ((fib, jnp.int32(9)), (halved, jnp.arange(3.0))):
+                    assert f(jax.device_put(x, second)).devices() == {second}, (executor, f)
+                    assert f(x).devices() == {jax.devices()[0]}
+        print("done")
+    """
+    check_in_a_process(script)
+
+
+@pytest.mark.slow
+def test_second_derivatives_inside_shard_map():
+    script = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax
+        import jax.numpy as jnp
+        from jax.sharding import PartitionSpec
+        import jaxrec as jr
+
+        @jr.rec_fn(max_calls=8)
+        def f(w, n):  # an array that the body makes is the same on all devices
+            return jr.cond(n <= 0, lambda: 0.5 * jnp.ones(1), lambda: w * f(w, n - 1))
+
+        def product(w):
+            return jax.jvp(jax.grad(lambda w: f(w, 3).sum()), (w,), (w,))[1]
+
+        spec = PartitionSpec("d")
+        mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+        mapped = jax.shard_map(product, mesh=mesh, in_specs=spec, out_specs=spec)
+        assert jax.jit(mapped)(jnp.array([1.0, 2.0])).tolist() == [3.0, 12.0]
+        print("done")
+    """
+    check_in_a_process(script)
+
+
+@pytest.mark.slow
+def test_explicit_axes_of_a_mesh():
+    script = """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+        from jax.sharding import NamedSharding, PartitionSpec
+        import jaxrec as jr
+
+        @jr.rec_fn
+        def f(w, x, n):
+            return jr.cond(n < 1, lambda: x * w, lambda: jnp.sin(f(w, x * 1.5, n - 1)))
+
+        def both(w, x):
+            return f(w, x, 3), *jax.grad(lambda w, x: f(w, x, 3).sum(), (0, 1))(w, x)
+
+        types = (jax.sharding.AxisType.Explicit,)
+        mesh = jax.make_mesh((2,), ("d",), axis_types=types)
+        x, w = jnp.arange(4.0), jnp.ones(4)
+        expected = both(w, x)
+        divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
+        copied = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
+
+        def check(*given):
+            for a, b in zip(both(*given), expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+
+        for executor in ("graph", "host"):
+            with jr.executor(executor):
+                for given in ((w, divided), (copied, divided), (copied, x)):
+                    check(*given)
+                with jax.set_mesh(mesh):
+                    check(w, divided)
+        print("done")
+    """
+    check_in_a_process(script)

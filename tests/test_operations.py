@@ -1,0 +1,50 @@
+"""Operations that bodies may not have, or policies that may not be asked for."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+import jaxrec as jr
+
+
+class TestOperations:
+    """What a body may not do since its calls run in batches, or keep their residuals on tapes."""
+
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_without_a_rule_for_vmap(self, executor):
+        def scaled(x, y):
+            return jax.custom_derivatives.linear_call(lambda r, v: r * v, lambda r, t: r * t, x, y)
+
+        @jr.rec_fn
+        def f(x, n):
+            return jr.cond(n <= 0, lambda: x, lambda: scaled(x, f(x, n - 1)))
+
+        message = "f: an operation of its body cannot be run for several calls at once .*'linear_c"
+        with jr.executor(executor), pytest.raises(jr.UnsupportedError, match=message):
+            f(jnp.arange(3.0), 2)
+        with jr.executor("reference"):
+            np.testing.assert_array_equal(f(jnp.arange(3.0), 2), [0, 1, 8])
+
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_policy_that_offloads(self, executor):
+        policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=["kept"],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+
+        @jr.rec_fn(policy=policy)
+        def f(x, n):
+            def on():
+                return jnp.tanh(checkpoint_name(jnp.sin(f(x, n - 1)), "kept"))
+
+            return jr.cond(n <= 0, lambda: x * x, on)
+
+        message = "policy= offloads the result of name to .*save_only_these_names"
+        with jr.executor(executor), pytest.raises(jr.UnsupportedError, match=message):
+            jax.grad(lambda x: f(x, 2).sum())(jnp.ones(3))
