@@ -119,14 +119,16 @@ def _types_of(values: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
 
     A pullback may be called outside of the `jax.enable_x64` that it was made in.
     """
-    dtypes = [np.dtype(x.dtype) for x in values if _is_plain_array(x)]
-    is_wide = any(d.itemsize == (16 if d.kind == "c" else 8) for d in dtypes)
+    is_wide = any(getattr(x, "dtype", None) in _WIDE and not _is_numpy(x) for x in values)
     return jax.enable_x64(True) if is_wide else contextlib.nullcontext()
 
 
-def _is_plain_array(value: Any) -> bool:
-    typed = isinstance(value, jax.Array | ShapedArray)  # NumPy's are of 64 bits by default
-    return typed and isinstance(value.dtype, np.dtype)
+_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+
+
+def _is_numpy(value: Any) -> bool:
+    """Whether a value is of NumPy, whose types are of 64 bits where nobody asks for them."""
+    return isinstance(value, np.ndarray | np.generic)
 
 
 def register_lowering_rule(primitive: Primitive, rule: Callable[..., Any]) -> None:

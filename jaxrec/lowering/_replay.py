@@ -23,7 +23,6 @@ from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._forward import (
     Bound,
-    WaveCell,
     operands_at,
     plain_cell,
     results,
@@ -32,7 +31,6 @@ from jaxrec.lowering._forward import (
 from jaxrec.lowering._rows import gather, row_mask
 from jaxrec.lowering._zero import keeps_zero
 from jaxrec.primitives._order import MAX_ORDER
-from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -55,7 +53,7 @@ def replay(bound: Bound) -> list[Any]:
 
 def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
     linear = all(keeps_zero(program, spec) for program in _orders(bound.program))
-    cell = plain_cell(bound, spec, width) if linear else _cell_by_row(bound, spec, width)
+    compute = plain_cell(bound, spec, width).run if linear else _cell_by_row(bound, spec, width)
 
     def without_padding(valid: Any, outers: Any, exports: Any, inputs: Any) -> Any:
         by_row = _wave.outer_by_row(spec, bound.patterns)
@@ -69,7 +67,7 @@ def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]]
         number = jnp.arange(width)
         rows = wave[2] + jnp.minimum(number, wave[1] - 1)
         given = operands_at(bound, spec, tapes, rows, gather)
-        outs, _ = cell.run(*(given if linear else without_padding(number < wave[1], *given)))
+        outs, _ = compute(*(given if linear else without_padding(number < wave[1], *given)))
         tapes = list(tapes)
         for k, (c, made) in enumerate(zip(spec.outputs, outs, strict=True)):
             tapes[c] = _wave.put(tapes[c], made, wave[3 + k])
@@ -86,10 +84,10 @@ def _orders(program: Program) -> list[Program]:
     return found
 
 
-def _cell_by_row(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
+def _cell_by_row(bound: Bound, spec: CellSpec, width: int) -> Callable[..., Any]:
     """A cell whose outer values all have a row axis."""
     fun = wave_function(bound.program, spec, [True] * len(spec.outers), width)
-    return WaveCell(lambda *read: (fun(*read), []), has_to_wait(spec.cell.ops))
+    return lambda *read: (fun(*read), [])
 
 
 def _moving(valid: Any, rows: Any) -> Any:

@@ -84,7 +84,7 @@ def _taken(settings: Settings) -> dict[int, Path]:
     first = _default(settings)
     found = {1: first} if first.exists() else {}
     for place in first.parent.glob("*"):
-        number = place.name.removeprefix(f"{first.name}-")
-        if number.isdecimal():
+        name, _, number = place.name.rpartition("-")
+        if name == first.name and number.isdecimal():
             found[int(number)] = place
     return dict(sorted(found.items()))

@@ -85,9 +85,11 @@ def measured_costs(
     assert params.host is not None
     guessed = guessed_costs(params.program, widths, params.host.workers)
     alone, together = list(guessed.alone), list(guessed.together)
-    for k, spec in enumerate(params.program.cells):
+    cells = params.program.cells
+    waits = params.program.cache.once("waits", lambda: [has_to_wait(s.cell.ops) for s in cells])
+    for k, spec in enumerate(cells):
         for j, width in enumerate(widths):
-            if fired[k] and not has_to_wait(spec.cell.ops):
+            if fired[k] and not waits[k]:
                 at = k * len(widths) + j
                 # A cell that cannot run tells so when it is launched, with its call path.
                 with contextlib.suppress(*RUN_TIME_ERRORS):
