@@ -125,19 +125,24 @@ def test_sums_round_as_those_of_cells(size: int) -> None:
 
 
 @executors
-def test_a_counter_of_a_loop_wraps_around(executor: str) -> None:
-    step = jnp.int8(3)
+@pytest.mark.parametrize(
+    ("dtype", "step", "end"),
+    [(jnp.int8, 3, 180 - 256), (jnp.uint32, 2**32 - 1, 2**32 - 60), (jnp.uint8, 255, 256 - 60)],
+)
+def test_a_counter_of_a_loop_wraps_around(executor: str, dtype: Any, step: int, end: int) -> None:
+    by = dtype(step)
 
     @jr.rec_fn(max_calls=500)
     def f(x: Any, n: Any) -> Any:
         def looped() -> Any:
             def add(carry: Any, _: Any) -> Any:
-                return (carry[0] + step, carry[1] + f(x, n - 1)[1]), None
+                return (carry[0] + by, carry[1] + f(x, n - 1)[1]), carry[0]
 
-            return lax.scan(add, (jnp.int8(0), x), None, length=60)[0]
+            (counter, total), seen = lax.scan(add, (dtype(0), x), None, length=60)
+            return counter, total + (seen[1] == by)
 
-        return jr.cond(n < 1, lambda: (jnp.int8(0), x), looped)
+        return jr.cond(n < 1, lambda: (dtype(0), x), looped)
 
     with jr.executor(executor):
         counter, total = f(1.0, 1)
-    assert (int(counter), float(total)) == (180 - 256, 61.0)
+    assert (int(counter), float(total)) == (end, 62.0)

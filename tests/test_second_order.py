@@ -128,3 +128,21 @@ class TestPullbacksThatLeaveVmap:
         """There it cannot be seen that they have to run once more, and no number is wrong."""
         (found,) = jax.lax.map(lambda t: t[0](t[1]), (self.pulls(), jnp.ones(3)))
         assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_where_every_call_has_a_key_of_its_own(executor):
+    """JAX gives what it takes for an unset array of keys an axis of examples."""
+
+    @jr.rec_fn(max_calls=9)
+    def drawn(key, x, n):
+        def node():
+            return drawn(jax.random.split(key)[0], x, n - 1)
+
+        return jr.cond(n <= 0, lambda: jnp.sin(x * (1 + jax.random.uniform(key))), node)
+
+    key = jax.random.key(1)
+    scale = 1 + jax.random.uniform(jax.random.split(jax.random.split(key)[0])[0])
+    with jr.executor(executor):
+        found = jax.hessian(lambda x: drawn(key, x, 2))(0.3)
+    np.testing.assert_allclose(found, -(scale**2) * jnp.sin(0.3 * scale), rtol=1e-5)

@@ -261,6 +261,23 @@ def test_control_reads_scalars_of_every_type():
         assert int(count(dtype(0))) == 5
 
 
+def test_what_a_choice_of_a_cell_reads_is_on_no_tape():
+    """A choice without calls is a part of the cell, its branches too."""
+
+    @jr.rec_fn
+    def power(w, x, n):
+        def node():
+            y = w @ power(w, x, n - 1)
+            z = jnp.sin(y)
+            return jax.lax.cond(z.sum() > 0, lambda: y + z, lambda: y - 1)
+
+        return jr.cond(n <= 0, lambda: x, node)
+
+    program = program_of(power, jnp.eye(2), jnp.ones(2), 3)[1]
+    assert [len(spec.outputs) for spec in program.cells] == [1, 1]
+    assert len(program.classes) == 1
+
+
 def test_integer_results_of_cells_are_not_control():
     """An index that a cell computes may be a result, and may not decide about calls."""
 
@@ -275,3 +292,12 @@ def test_integer_results_of_cells_are_not_control():
     tree, scores = forest(), normal(3, 25)
     leaves = [k for k in range(9) if tree.left[k] < 0]
     assert int(best(scores, tree, 0)) == max(leaves, key=lambda k: float(scores[k]))
+
+
+@pytest.mark.parametrize("name", ["even_steps", "import_in_branch", "memo_computed_index"])
+def test_a_program_becomes_the_same_text_each_time(name):
+    """What JAX keeps of compiled programs, across processes too, is found by their text."""
+    program, texts = zoo_all.PROGRAMS[name], set()
+    for _ in range(6):
+        texts.add(jax.jit(program.build(JAXREC)).lower(*program.args).as_text())
+    assert len(texts) == 1

@@ -25,6 +25,8 @@ from typing import Any
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn
 
+from jaxrec import _jaxprs
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
@@ -173,10 +175,22 @@ class Graph:
 def walk(region: Region) -> Iterator[Op]:
     """Yields every operation of a region and of the regions inside it, in program order."""
     for op in region.ops:
-        yield op
-        if isinstance(op, Switch):
-            for inner in op.regions:
-                yield from walk(inner)
+        yield from within(op)
+
+
+def within(op: Op) -> Iterator[Op]:
+    """Yields an operation and those of the regions inside it, in program order."""
+    yield op
+    if isinstance(op, Switch):
+        for region in op.regions:
+            yield from walk(region)
+
+
+def names_of(op: Op) -> Iterator[str]:
+    """The names of the JAX operations that an operation is and holds, those in loops included."""
+    for inner in within(op):
+        if isinstance(inner, Prim):
+            yield from (eqn.primitive.name for eqn in _jaxprs.within(inner.eqn))
 
 
 def reads(op: Op) -> tuple[Atom, ...]:
@@ -201,6 +215,4 @@ def _region_atoms(region: Region) -> Iterator[Atom]:
 
 def has_call(op: Op) -> bool:
     """Whether an operation is a call or holds one."""
-    if isinstance(op, Switch):
-        return any(has_call(inner) for region in op.regions for inner in region.ops)
-    return isinstance(op, Call)
+    return any(isinstance(inner, Call) for inner in within(op))

@@ -19,7 +19,7 @@ from jaxrec.schedule._handlers import register_handlers
 def gather(tape: Any, rows: Any) -> Any:
     """The rows of a tape at row numbers that the scheduler has made, by XLA."""
     if tape.shape[0] == 0:  # an axis of no lanes, of which nothing will be read
-        return lax.empty((*rows.shape, *tape.shape[1:]), tape.dtype)
+        return lax.full((*rows.shape, *tape.shape[1:]), 0, tape.dtype)
     return tape.at[rows].get(mode="promise_in_bounds")
 
 

@@ -50,9 +50,7 @@ def _is_plain(aval: Any) -> bool:
 
 
 def _blank(rows: int, aval: Any) -> Any:
-    if _is_plain(aval):
-        return jnp.zeros((rows, *aval.shape), aval.dtype)
-    return lax.empty((rows, *aval.shape), aval.dtype)
+    return lax.full((rows, *aval.shape), 0, aval.dtype)
 
 
 def block(tape: Any, start: Any, width: int) -> Any:
@@ -101,7 +99,7 @@ def in_its_wave(waits: bool, fires: Any, fun: Callable[..., Any], *operands: Any
 
     def nothing() -> Any:
         types = jax.eval_shape(fun, *operands)
-        return jax.tree.map(lambda t: lax.empty(t.shape, t.dtype), types)
+        return jax.tree.map(lambda t: lax.full(t.shape, 0, t.dtype), types)
 
     return lax.cond(fires, lambda: fun(*operands), nothing)
 

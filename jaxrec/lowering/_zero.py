@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._values import replaced
-from jaxrec.graph._ir import Op, Prim, Switch
+from jaxrec.graph._ir import Op, names_of
 from jaxrec.lowering._cell import row_function
 from jaxrec.split._program import CellSpec, Program
 
@@ -55,15 +55,7 @@ def keeps_zero(program: Program, spec: CellSpec) -> bool:
 
 
 def _has_backward_rule(op: Op) -> bool:
-    if isinstance(op, Switch):
-        return any(map(_has_backward_rule, (x for r in op.regions for x in r.ops)))
-    return isinstance(op, Prim) and _is_backward_rule(op.eqn)
-
-
-def _is_backward_rule(eqn: JaxprEqn) -> bool:
-    return eqn.primitive.name in _RULES or any(
-        _is_backward_rule(inner) for jaxpr in jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
-    )
+    return not _RULES.isdisjoint(names_of(op))
 
 
 def _analyse(program: Program, spec: CellSpec) -> bool:

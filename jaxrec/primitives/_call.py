@@ -20,6 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fu
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
+from jaxrec._jaxprs import within
 
 MAX_UNROLLED = 8
 """The most lanes of a `jax.vmap` that become a call site each; more are a loop over lanes."""
@@ -63,21 +64,17 @@ def closed_branches(branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list[
 
 def calls_in(eqn: JaxprEqn) -> Iterator[Any]:
     """The callees of the recursive calls that an equation makes, those of inner jaxprs included."""
-    if eqn.primitive is rec_call_p:
-        yield eqn.params["callee"]
-    for jaxpr in jaxprs_in_params(eqn.params):
-        for inner in jaxpr.eqns:
-            yield from calls_in(inner)
+    return (x.params["callee"] for x in within(eqn) if x.primitive is rec_call_p)
 
 
 def makes_calls(eqn: JaxprEqn) -> bool:
     """Whether an equation makes a recursive call or asks for its path, also in an inner jaxpr."""
-    return eqn.primitive in (rec_call_p, call_path_p) or calls_inside(eqn.params)
+    return any(inner.primitive in (rec_call_p, call_path_p) for inner in within(eqn))
 
 
 def calls_inside(params: Mapping[str, Any]) -> bool:
     """Whether the inner jaxprs of an equation with these parameters make recursive calls."""
-    return any(makes_calls(inner) for jaxpr in jaxprs_in_params(params) for inner in jaxpr.eqns)
+    return any(makes_calls(eqn) for jaxpr in jaxprs_in_params(params) for eqn in jaxpr.eqns)
 
 
 def call_path() -> list[Any]:

@@ -13,16 +13,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import (
-    ClosedJaxpr,
-    Jaxpr,
-    JaxprEqn,
-    Primitive,
-    jaxpr_as_fun,
-    jaxprs_in_params,
-)
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec._jaxprs import within
 from jaxrec._values import replaced
 
 MAX_ORDER = 3
@@ -37,9 +31,7 @@ _RULES = {"custom_jvp_call", "custom_vjp_call"}
 
 def has_rule(eqn: JaxprEqn) -> bool:
     """Whether an operation is, or contains, a function with a derivative rule of its own."""
-    return eqn.primitive.name in _RULES or any(
-        has_rule(inner) for jaxpr in jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
-    )
+    return any(inner.primitive.name in _RULES for inner in within(eqn))
 
 
 def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any]:

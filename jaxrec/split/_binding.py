@@ -39,28 +39,44 @@ from jaxrec.split._patience import has_to_wait
 
 
 @dataclasses.dataclass(frozen=True)
-class Binding:
-    """The result of the analysis.
+class Arrays:
+    """The values that all calls read.
 
     Attributes:
         outer_of: every outer value, with the value it stands for at the root.
         derived: values computed from outer values alone.
+    """
+
+    outer_of: dict[Value, Value]
+    derived: frozenset[Value]
+
+    def is_array(self, atom: Atom) -> bool:
+        """Whether a value is an outer array, or computed from outer arrays alone."""
+        return isinstance(atom, Value) and (atom in self.outer_of or atom in self.derived)
+
+    def is_load(self, op: Op) -> bool:
+        """Whether an operation reads elements of an outer array at computed indices."""
+        if not (isinstance(op, Prim) and op.name == "dynamic_slice"):
+            return False
+        array = op.inputs[0]
+        return self.is_array(array) and array.aval.dtype.name in _scalar.DTYPES
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding(Arrays):
+    """The result of the analysis.
+
+    Attributes:
         computable: values that the control machine can compute.
         demanded: values that control needs and that follow from what cells compute.
         imports: those of them that the machine reads from tapes; it computes the others from these.
         deciding: values that decide which calls are made.
     """
 
-    outer_of: dict[Value, Value]
-    derived: frozenset[Value]
     computable: frozenset[Value]
     demanded: frozenset[Value] = frozenset()
     imports: frozenset[Value] = frozenset()
     deciding: frozenset[Value] = frozenset()
-
-    def is_array(self, atom: Atom) -> bool:
-        """Whether a value is an outer array, or computed from outer arrays alone."""
-        return isinstance(atom, Value) and (atom in self.outer_of or atom in self.derived)
 
     def is_control(self, atom: Atom) -> bool:
         """Whether the control machine can supply a value."""
@@ -78,10 +94,6 @@ class Binding:
             and not np.issubdtype(atom.aval.dtype, np.floating)
         )
 
-    def is_load(self, op: Prim) -> bool:
-        """Whether an operation reads elements of an outer array at computed indices."""
-        return is_load(op, self.outer_of, self.derived)
-
     def is_control_switch(self, op: Op) -> bool:
         """Whether the scheduler decides a Switch; a cell decides the others."""
         return isinstance(op, Switch) and self.is_control(op.index)
@@ -89,10 +101,10 @@ class Binding:
 
 def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
     """Splits the values of a graph between the planes."""
-    derived = derived_values(graph, outer_of)
+    arrays = arrays_of(graph, outer_of)
     kept: frozenset[Value] = frozenset()
     while True:
-        binding = _bind_keeping(graph, outer_of, derived, kept)
+        binding = _bind_keeping(graph, arrays, kept)
         demand = _demand(graph, binding)
         if not demand.params:
             return dataclasses.replace(
@@ -104,13 +116,12 @@ def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
         kept |= demand.params
 
 
-def _bind_keeping(
-    graph: Graph, outer_of: dict[Value, Value], derived: frozenset[Value], kept: frozenset[Value]
-) -> Binding:
+def _bind_keeping(graph: Graph, arrays: Arrays, kept: frozenset[Value]) -> Binding:
     """The analysis with the parameters `kept` taken for control arguments in any case."""
-    assumed = _scalar_params(graph, outer_of)
+    assumed = _scalar_params(graph, arrays.outer_of)
     while True:
-        binding = Binding(outer_of, derived, _computable(graph, outer_of, derived, assumed))
+        computable = _computable(graph, arrays, assumed)
+        binding = Binding(arrays.outer_of, arrays.derived, computable)
         dropped = _not_computable_somewhere(graph, binding, assumed) - kept
         if not dropped:
             return binding
@@ -143,12 +154,12 @@ def _demand(graph: Graph, binding: Binding) -> Demand:
         if not value.aval.shape and _scalar.fits(value.aval)
     }
     seeds = _scalar_params(graph, binding.outer_of) | results
-    wide = _computable(graph, binding.outer_of, binding.derived, seeds)
+    wide = _computable(graph, binding, seeds)
     return find_demand(graph, binding, wide)
 
 
-def derived_values(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Value]:
-    """The values that are computed from outer values alone, and may be for nothing."""
+def arrays_of(graph: Graph, outer_of: dict[Value, Value]) -> Arrays:
+    """The outer values, and those computed from them alone that may be computed for nothing."""
     found: set[Value] = set()
     surely = set(graph.entry.body.ops)
     for function in graph.functions:
@@ -159,18 +170,16 @@ def derived_values(graph: Graph, outer_of: dict[Value, Value]) -> frozenset[Valu
                 ]
                 if len(known) == len(op.inputs) and (op in surely or not has_to_wait([op])):
                     found.update(op.outputs)
-    return frozenset(found)
+    return Arrays(outer_of, frozenset(found))
 
 
-def _computable(
-    graph: Graph, outer_of: dict[Value, Value], derived: frozenset[Value], assumed: set[Value]
-) -> frozenset[Value]:
+def _computable(graph: Graph, arrays: Arrays, assumed: set[Value]) -> frozenset[Value]:
     found = set(assumed)
 
     def small(atom: Atom) -> bool:
         if isinstance(atom, Const):
             return _scalar.fits(atom.aval)
-        return atom in found or ((atom in outer_of or atom in derived) and _scalar.fits(atom.aval))
+        return atom in found or (arrays.is_array(atom) and _scalar.fits(atom.aval))
 
     def visit(region: Region) -> None:
         for op in region.ops:
@@ -180,8 +189,8 @@ def _computable(
                 for value in op.outputs:
                     if _scalar.fits(value.aval) and all(map(small, op.sources(value))):
                         found.add(value)
-            elif isinstance(op, Prim) and not derived.issuperset(op.outputs):
-                if is_load(op, outer_of, derived):
+            elif isinstance(op, Prim) and not arrays.derived.issuperset(op.outputs):
+                if arrays.is_load(op):
                     if all(map(small, op.inputs[1:])) and _scalar.fits(op.outputs[0].aval):
                         found.update(op.outputs)
                 elif _scalar.is_known(op) and all(map(small, op.inputs)):
@@ -190,14 +199,6 @@ def _computable(
     for function in graph.functions:
         visit(function.body)
     return frozenset(found)
-
-
-def is_load(op: Prim, outer_of: dict[Value, Value], derived: frozenset[Value]) -> bool:
-    """Whether an operation reads elements of an outer array at computed indices."""
-    array = op.inputs[0] if op.inputs else None
-    if op.name != "dynamic_slice" or not isinstance(array, Value):
-        return False
-    return (array in outer_of or array in derived) and array.aval.dtype.name in _scalar.DTYPES
 
 
 def _not_computable_somewhere(graph: Graph, binding: Binding, assumed: set[Value]) -> set[Value]:

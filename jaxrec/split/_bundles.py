@@ -27,6 +27,7 @@ class Bundles:
 
     Attributes:
         members: for each bundled class, the types of its parts; one part where nothing is bundled.
+        imports: the bundled classes that control reads.
     """
 
     def __init__(self, graph: Graph, binding: Binding, cells: Cells, classes: Classes) -> None:
@@ -34,7 +35,9 @@ class Bundles:
         self._parts: dict[Value, tuple[Value, ...]] = {}
         self._bundle_of: dict[int, Candidate] = {}
         sites = _Sites(graph, binding, cells)
-        imported = {classes.of(value) for value in binding.imports}
+        # In the order of the program: to ask for a class is to number it.
+        imports = sorted(binding.imports, key=lambda value: value.id)
+        imported = {classes.of(value) for value in imports}
         for candidate in _candidates(graph, sites, classes):
             if imported.intersection(candidate):
                 continue
@@ -44,6 +47,7 @@ class Bundles:
                 self._parts.update(parts)
         self._numbers: dict[Candidate, int] = {}
         self.members: list[tuple[ShapedArray, ...]] = []
+        self.imports = sorted({self.of(value) for value in imports})
 
     def parts(self, value: Value) -> tuple[Value, ...]:
         """The values that share a row with this one, itself included, in row order."""

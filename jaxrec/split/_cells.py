@@ -28,11 +28,11 @@ from jaxrec.graph._ir import (
     Switch,
     Value,
     free_atoms,
+    names_of,
     walk,
 )
 from jaxrec.split._binding import Binding
 from jaxrec.split._live import live_values
-from jaxrec.split._patience import inner_names
 
 _HEAVY = {"dot_general", "conv_general_dilated", "while", "scan", "sort", "cumsum", "cond"}
 
@@ -127,7 +127,8 @@ class _Splitter:
         }
 
     def function(self, index: int, function: Function) -> None:
-        self._region(index, function.body, function.name, _Users(function))
+        users = _Users(function, self.binding)
+        self._region(index, function.body, function.name, users)
 
     def is_cell_op(self, op: Op) -> bool:
         """Whether an operation runs inside a cell, as opposed to deciding what runs."""
@@ -285,9 +286,10 @@ class _Splitter:
 
 
 class _Users:
-    """Who reads each value of a function."""
+    """Who reads each value of a function; a choice that a cell makes is one reader."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, binding: Binding) -> None:
+        self._binding = binding
         self._ops: dict[Atom, list[Op]] = {}
         self._results: set[Atom] = set()
         self._visit(function.body)
@@ -299,7 +301,7 @@ class _Users:
             for atom in dict.fromkeys(free_atoms(op)):
                 if atom not in inner:
                     self._ops.setdefault(atom, []).append(op)
-            if isinstance(op, Switch):
+            if isinstance(op, Switch) and self._binding.is_control_switch(op):
                 for inner in op.regions:
                     self._visit(inner)
 
@@ -319,7 +321,4 @@ def _inner_values(op: Switch) -> Iterator[Value]:
 
 
 def _is_heavy(op: Op) -> bool:
-    if isinstance(op, Switch):
-        return True
-    assert isinstance(op, Prim)
-    return op.name in _HEAVY or any(name in _HEAVY for name in inner_names(op))
+    return isinstance(op, Switch) or not _HEAVY.isdisjoint(names_of(op))

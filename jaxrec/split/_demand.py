@@ -24,9 +24,9 @@ from jaxrec.graph._ir import (
     Switch,
     Value,
     has_call,
+    names_of,
     walk,
 )
-from jaxrec.split._patience import inner_names
 from jaxrec.split._scalar import fits
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _LONG = {"dot_general", "conv_general_dilated", "while", "scan"}
+"""Operations that cost so much that a branch must not run in vain."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,28 +54,7 @@ class Demand:
 
 def decides_work(op: Op) -> bool:
     """Whether a Switch decides what runs, so that the scheduler must know its index."""
-    if not isinstance(op, Switch):
-        return False
-    return has_call(op) or any(map(_is_expensive, _inner(op)))
-
-
-def _inner(op: Op) -> list[Op]:
-    return (
-        [inner for region in op.regions for inner in region.ops] if isinstance(op, Switch) else []
-    )
-
-
-def _is_expensive(op: Op) -> bool:
-    """Whether an operation costs so much that a branch must not run in vain."""
-    if isinstance(op, Switch):
-        return any(map(_is_expensive, _inner(op)))
-    return isinstance(op, Prim) and _runs_long(op)
-
-
-def _runs_long(op: Prim) -> bool:
-    """Whether an operation is or holds a matrix product, a convolution or a loop."""
-    todo = [op.name, *inner_names(op)]
-    return any(name in _LONG for name in todo)
+    return isinstance(op, Switch) and (has_call(op) or not _LONG.isdisjoint(names_of(op)))
 
 
 def _is_index(value: Value) -> bool:

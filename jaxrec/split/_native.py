@@ -33,8 +33,9 @@ from jaxrec.graph._ir import (
     walk,
 )
 from jaxrec.split import _scalar
-from jaxrec.split._binding import deciding_values, derived_values, is_load
+from jaxrec.split._binding import arrays_of, deciding_values
 from jaxrec.split._native_code import Builder, finish
+from jaxrec.split._registers import ArrayTable, ControlValues, each, shaped
 from jaxrec.split._scalar import DTYPES, Registers
 
 _MOST_REGISTERS = 1024
@@ -75,39 +76,23 @@ def compile_native(graph: Graph, outer_of: dict[Value, Value]) -> NativeProgram 
         words=np.asarray(_encode(scope, compiled), np.int64),
         names=_names(scope),
         roots=tuple(entry.params.index(p) for p in scope.passed(entry)),
-        outers=tuple(scope.outers),
+        outers=tuple(scope.table.values),
     )
 
 
 class _Scope:
-    """What all functions of a graph share: outer values, and who makes each value."""
+    """What all functions of a graph share: the arrays that calls read, and what is needed."""
 
     def __init__(self, graph: Graph, outer_of: dict[Value, Value]) -> None:
         self.graph, self.outer_of = graph, outer_of
-        self.derived = derived_values(graph, outer_of)
+        self.arrays = arrays_of(graph, outer_of)
         self.deciding = deciding_values(graph)
         self.needed: set[Atom] = set()
-        self.outers: list[Value] = []
-
-    def is_array(self, atom: Atom) -> bool:
-        """Whether a value is an outer array, or computed from outer arrays alone."""
-        return isinstance(atom, Value) and (atom in self.outer_of or atom in self.derived)
-
-    def loads(self, op: Op) -> bool:
-        """Whether an operation reads elements of an outer array."""
-        return isinstance(op, Prim) and is_load(op, self.outer_of, self.derived)
+        self.table = ArrayTable(self.arrays)
 
     def passed(self, function: Function) -> list[Value]:
         """The parameters that calls pass in registers."""
         return [p for p in function.params if p not in self.outer_of]
-
-    def outer(self, array: Atom) -> int:
-        """The number of an outer array."""
-        assert isinstance(array, Value)
-        root = self.outer_of.get(array, array)
-        if root not in self.outers:
-            self.outers.append(root)
-        return self.outers.index(root)
 
     def check(self) -> None:
         """Finds what is needed; raises unless the machine can compute it."""
@@ -134,13 +119,17 @@ class _Scope:
         """What a needed value is computed from."""
         if not _scalar.fits(atom.aval):
             raise _NotScalarError
-        op = None if isinstance(atom, Const) or self.is_array(atom) else self.graph.makers.get(atom)
+        op = (
+            None
+            if isinstance(atom, Const) or self.arrays.is_array(atom)
+            else self.graph.makers.get(atom)
+        )
         if isinstance(op, Switch):
             assert isinstance(atom, Value)
             return op.sources(atom)
         if not isinstance(op, Prim):
             return ()
-        if self.loads(op):
+        if self.arrays.is_load(op):
             return op.inputs[1:]
         if not _scalar.is_known(op):
             raise _NotScalarError
@@ -172,12 +161,11 @@ class _FunctionCompiler:
         self.scope, self.function = scope, function
         params = scope.passed(function)
         self.to = Builder(sum(p.aval.size for p in params))
-        self.registers: dict[Value, Registers] = {}
+        self.values = ControlValues(scope.graph, scope.arrays, scope.deciding, scope.table, self.to)
         first = 0
         for param in params:
-            self.registers[param] = _numbered(range(first, first + param.aval.size), param)
+            self._bind(param, shaped(range(first, first + param.aval.size), param))
             first += param.aval.size
-            self._note_type(param)
 
     # Calls and choices, in program order.
 
@@ -215,18 +203,16 @@ class _FunctionCompiler:
             atom = todo.pop()
             if atom in pending:
                 return True
-            if atom not in seen and not self._is_ready(atom) and not self.scope.is_array(atom):
+            if atom not in seen:
                 seen.add(atom)
-                todo += self._operands(atom)
+                todo += self.values.operands(atom)
         return False
 
     def _calls(self, run: list[Call]) -> None:
         """Emits independent calls side by side, behind everything that they need."""
         arguments = [[*self._flat(self.scope.arguments(call))] for call in run]
         for call, given in zip(run, arguments, strict=True):
-            for value in call.outputs:
-                self._fresh(value)
-            results = [r for v in call.outputs for r in _each(self.registers[v])]
+            results = [r for v in call.outputs for r in each(self._fresh(v))]
             self.to.add("CALL", results, given, (call.callee, call.site))
         run.clear()
 
@@ -245,7 +231,7 @@ class _FunctionCompiler:
         def end(region: Region) -> None:
             def bind() -> None:
                 for k, value in self._needed_outputs(op).items():
-                    self.registers[value] = self.control(region.results[k])
+                    self.values.registers[value] = self.values.get(region.results[k])
                 after()
 
             self.region(region, bind, is_last=True)
@@ -259,8 +245,8 @@ class _FunctionCompiler:
         def end(region: Region) -> None:
             def move() -> None:
                 for k, targets in merged.items():
-                    sources = _each(self.control(region.results[k]))
-                    for target, source in zip(_each(targets), sources, strict=True):
+                    sources = each(self.values.get(region.results[k]))
+                    for target, source in zip(each(targets), sources, strict=True):
                         self.to.add("MOVE", (target,), (source,))
                 self.to.add("JUMP", targets=(join,))
 
@@ -268,11 +254,10 @@ class _FunctionCompiler:
 
         self._branches(op, end)
         self.to.place(join)
-        self.registers.update((op.outputs[k], targets) for k, targets in merged.items())
 
     def _branches(self, op: Switch, end: Callable[[Region], None]) -> None:
         """Emits the branches; what is computed in one is not there in another."""
-        index = self.scalar(op.index)
+        index = self.values.scalar(op.index)
         known = self.to.known(index)
         if known is not None:
             chosen = op.regions[min(max(int(known), 0), len(op.regions) - 1)]
@@ -293,114 +278,30 @@ class _FunctionCompiler:
     def _branch(self, region: Region, end: Callable[[Region], None]) -> None:
         if len(self.to.code) > _MOST_INSTRUCTIONS:
             raise _NotScalarError
-        before = dict(self.registers)
+        before = dict(self.values.registers)
         end(region)
-        self.registers = before
-
-    # Values, computed where they are needed.
-
-    def scalar(self, atom: Atom) -> int:
-        """The register of a scalar."""
-        return int(self.control(atom)[()])
-
-    def control(self, atom: Atom) -> Registers:
-        """Registers with the elements of a value, computed here if they are not yet."""
-        todo: list[Atom] = [atom]
-        while todo:
-            missing = [a for a in self._operands(todo[-1]) if not self._is_ready(a)]
-            if missing:
-                todo += missing
-            else:
-                self._compute(todo.pop())
-        return self._ready(atom)
+        self.values.registers = before
 
     def _flat(self, atoms: Sequence[Atom]) -> Iterator[int]:
         for atom in atoms:
-            yield from _each(self.control(atom))
+            yield from each(self.values.get(atom))
 
     def _fresh(self, value: Value) -> Registers:
-        """New registers for the elements of a value."""
-        self.registers[value] = _numbered(
-            [self.to.register() for _ in range(value.aval.size)], value
-        )
-        self._note_type(value)
-        return self.registers[value]
+        """New registers for what a call or a choice makes."""
+        self._bind(value, self.values.fresh(value))
+        return self.values.registers[value]
 
-    def _note_type(self, value: Value) -> None:
+    def _bind(self, value: Value, registers: Registers) -> None:
+        self.values.registers[value] = registers
         if value.aval.dtype == np.dtype(bool):
-            for register in _each(self.registers[value]):
+            for register in each(registers):
                 self.to.mark_bool(register)
-
-    def _is_ready(self, atom: Atom) -> bool:
-        return isinstance(atom, Const) or atom in self.registers
-
-    def _ready(self, atom: Atom) -> Registers:
-        if isinstance(atom, Const):
-            values = np.broadcast_to(np.asarray(atom.value), atom.aval.shape)
-            constants = [self.to.constant(x, atom.aval.dtype) for x in values.flat]
-            return _numbered(constants, atom)
-        return self.registers[atom]
-
-    def _operands(self, atom: Atom) -> Sequence[Atom]:
-        if self._is_ready(atom) or self.scope.is_array(atom):
-            return ()
-        op = self.scope.graph.makers[atom]  # type: ignore[index]
-        assert isinstance(op, Prim)
-        return op.inputs[1:] if self.scope.loads(op) else op.inputs
-
-    def _compute(self, atom: Atom) -> None:
-        if self._is_ready(atom):
-            return
-        assert isinstance(atom, Value)
-        if self.scope.is_array(atom):
-            self.registers[atom] = self._load(atom, [], atom.aval.shape)
-            return
-        op = self.scope.graph.makers[atom]
-        assert isinstance(op, Prim)
-        if self.scope.loads(op):
-            indices = [self._ready(a) for a in op.inputs[1:]]
-            starts = _scalar.starts_of(op, indices, self.scope.deciding, self.to)
-            self.registers[atom] = self._load(op.inputs[0], starts, op.eqn.params["slice_sizes"])
-        else:
-            args = [self._ready(a) for a in op.inputs]
-            self.registers[atom] = _scalar.compile_op(op, args, self.to)
-
-    def _load(self, array: Atom, starts: Sequence[int], sizes: Sequence[int]) -> Registers:
-        """Loads a block of an outer array; an axis taken whole needs no start."""
-        outer, result = self.scope.outer(array), np.empty(tuple(sizes), dtype=object)
-        for index in np.ndindex(*result.shape):
-            where = []
-            for axis, offset in enumerate(index):
-                whole = not starts or array.aval.shape[axis] == sizes[axis] != 1
-                where.append(self._index(None if whole else starts[axis], offset))
-            target = self.to.register()
-            self.to.add("LOAD", (target,), where, (outer,))
-            if array.aval.dtype == np.dtype(bool):
-                self.to.mark_bool(target)
-            result[index] = target
-        return result
-
-    def _index(self, start: int | None, offset: int) -> int:
-        constant = self.to.constant(offset, np.int64)
-        if start is None:
-            return constant
-        return start if offset == 0 else self.to.emit("ADD", np.int64, start, constant)
-
-
-def _each(registers: Registers) -> list[int]:
-    return [int(r) for r in registers.ravel()]
-
-
-def _numbered(registers: Sequence[int], atom: Atom) -> Registers:
-    result = np.empty(len(registers), dtype=object)
-    result[:] = list(registers)
-    return result.reshape(atom.aval.shape)
 
 
 def _encode(scope: _Scope, compiled: Sequence[_Code]) -> list[int]:
     entry = scope.graph.entry
-    words = [_core.NATIVE_MAGIC, _core.NATIVE_VERSION, len(scope.outers)]
-    for value in scope.outers:
+    words = [_core.NATIVE_MAGIC, _core.NATIVE_VERSION, len(scope.table.values)]
+    for value in scope.table.values:
         words += [DTYPES[value.aval.dtype.name], value.aval.ndim]
     for atoms in (scope.passed(entry), entry.body.results):
         words.append(len(atoms))
@@ -423,7 +324,7 @@ def _names(scope: _Scope) -> str:
     for function in graph.functions:
         own = dict(zip(function.params, function.param_names, strict=True))
         lines.append(" ".join(_element_names(own[p], p) for p in scope.passed(function)))
-    for value in scope.outers:
+    for value in scope.table.values:
         fallback = "a captured array" if value in graph.captured else "a computed array"
         lines.append(known.get(value, fallback))
     return "\n".join(lines)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _core
+from jaxrec.graph._ir import Value
 from jaxrec.split._scalar import DTYPES, OPCODES, bits
 
 _FORMS: dict[str, int] = _core.native_forms()
@@ -58,7 +59,7 @@ class Instr:
 
 
 class Builder:
-    """Emits the instructions of one function; an `Emitter` of `_scalar`.
+    """The instructions of one function; an `Assembler` of `_registers`.
 
     Constants are registers that nothing fills: they become immediates where they can, and are
     loaded where they are read otherwise.
@@ -127,6 +128,14 @@ class Builder:
         if len(operands) == 1:
             return self._result("UNARY", opcode, dtype, operands, ())
         return self._binary(opcode, dtype, *operands)
+
+    def load(self, array: Value, number: int, where: Sequence[int]) -> int:
+        """Appends a read of an element of an array and returns the register that it fills."""
+        target = self.register()
+        self.add("LOAD", (target,), where, (number,))
+        if array.aval.dtype == np.dtype(bool):
+            self.mark_bool(target)
+        return target
 
     def branch(self, index: int, target: int) -> bool:
         """Jumps if a register holds more than 0; returns whether the sense is reversed."""

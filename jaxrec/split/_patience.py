@@ -7,53 +7,32 @@ reads the result; so is a recursion, which the rule of a derivative may start.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jax.extend.core import jaxprs_in_params
-
-from jaxrec.graph._ir import Op, Prim, Switch
+from jaxrec._jaxprs import equations
+from jaxrec.graph._ir import Op, names_of
 
 
 def has_to_wait(ops: Iterable[Op]) -> bool:
     """Whether some operation may never end, or calls Python."""
-    return _has_to_wait(_names(ops))
+    return any(map(_waits, _all_names(ops)))
 
 
 def jaxpr_has_to_wait(jaxpr: Any) -> bool:
     """The same of the equations of a jaxpr."""
-    return _has_to_wait(_names_in([jaxpr]))
+    return any(_waits(eqn.primitive.name) for eqn in equations([jaxpr]))
 
 
-def _has_to_wait(names: Iterable[str]) -> bool:
-    return any(
-        name in ("while", "rec") or name.startswith("rec_") or "callback" in name for name in names
-    )
+def _waits(name: str) -> bool:
+    return name in ("while", "rec") or name.startswith("rec_") or "callback" in name
 
 
 def calls_host(ops: Iterable[Op]) -> bool:
     """Whether some operation calls a Python function."""
-    return any("callback" in name for name in _names(ops))
+    return any("callback" in name for name in _all_names(ops))
 
 
-def _names(ops: Iterable[Op]) -> Iterator[str]:
-    for op in ops:
-        if isinstance(op, Prim):
-            yield op.name
-            yield from inner_names(op)
-        elif isinstance(op, Switch):
-            for region in op.regions:
-                yield from _names(region.ops)
-
-
-def inner_names(op: Prim) -> Iterator[str]:
-    """The names of the operations inside of one, such as those of a loop."""
-    return _names_in(jaxprs_in_params(op.eqn.params))
-
-
-def _names_in(jaxprs: Iterable[Any]) -> Iterator[str]:
-    todo = list(jaxprs)
-    while todo:
-        for eqn in todo.pop().eqns:
-            yield eqn.primitive.name
-            todo.extend(jaxprs_in_params(eqn.params))
+def _all_names(ops: Iterable[Op]) -> Iterator[str]:
+    return itertools.chain.from_iterable(map(names_of, ops))

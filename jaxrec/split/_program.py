@@ -22,10 +22,11 @@ from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops, shared_elements
-from jaxrec.split._emit import Code, OuterTable, emit_function, import_classes
+from jaxrec.split._emit import Code, emit_function
 from jaxrec.split._memo import check_shared
 from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._outer import find_outers
+from jaxrec.split._registers import ArrayTable
 from jaxrec.split._scalar import DTYPES
 
 
@@ -189,7 +190,7 @@ def split(graph: Graph) -> Program:
     binding = bind(graph, outer_of)
     cells = split_cells(graph, binding)
     needed = needed_control(graph, binding, [v for cell in cells.cells for v in cell.exports])
-    table = OuterTable(binding)
+    table = ArrayTable(binding)
     bundles = Bundles(graph, binding, cells, Classes(graph, binding, cells))
     codes = [
         emit_function(graph, f, binding, cells, needed, bundles, table) for f in graph.functions
@@ -205,7 +206,7 @@ def _assemble(
     cells: Cells,
     bundles: Bundles,
     codes: Sequence[Code],
-    table: OuterTable,
+    table: ArrayTable,
 ) -> Program:
     entry, entry_code = graph.entry, codes[0]
     outers = tuple(v for v in entry.params if v in binding.outer_of) + graph.captured
@@ -213,8 +214,7 @@ def _assemble(
     specs = tuple(_cell_spec(cell, outers, bundles, calls[cell]) for cell in cells.cells)
     result_rows = _rows(result_values(entry.body, cells), bundles)
     data_rows = _rows(entry_code.data_params, bundles)
-    imports = import_classes(binding, bundles)
-    words = _encode(graph, cells, codes, table, specs, bundles, imports)
+    words = _encode(graph, cells, codes, table, specs, bundles)
     names = _names(graph, codes, table)
     count = len(bundles.members)
     return Program(
@@ -228,7 +228,7 @@ def _assemble(
         members=tuple(bundles.members),
         data_rows=data_rows,
         result_rows=result_rows,
-        imports=tuple(imports),
+        imports=tuple(bundles.imports),
         control_outers=tuple(table.values),
         words=np.asarray(words, np.int64),
         names=names,
@@ -264,10 +264,9 @@ def _encode(
     graph: Graph,
     cells: Cells,
     codes: Sequence[Code],
-    table: OuterTable,
+    table: ArrayTable,
     specs: Sequence[CellSpec],
     bundles: Bundles,
-    imports: Sequence[int],
 ) -> list[int]:
     functions: list[int] = [len(codes), 0]
     for function, code in zip(graph.functions, codes, strict=True):
@@ -286,8 +285,8 @@ def _encode(
         words += _counted(spec.inputs)
         words += _counted(spec.outputs)
         words += _counted([DTYPES[v.aval.dtype.name] for v in spec.cell.exports])
-    words.append(len(imports))
-    for c in imports:
+    words.append(len(bundles.imports))
+    for c in bundles.imports:
         words += [c, DTYPES[row_type(bundles.members[c]).dtype.name]]
     return words + functions
 
@@ -296,7 +295,7 @@ def _counted(items: Sequence[int]) -> list[int]:
     return [len(items), *items]
 
 
-def _names(graph: Graph, codes: Sequence[Code], table: OuterTable) -> str:
+def _names(graph: Graph, codes: Sequence[Code], table: ArrayTable) -> str:
     known = dict(zip(graph.entry.params, graph.entry.param_names, strict=True))
     lines = [f.name for f in graph.functions]
     for function, code in zip(graph.functions, codes, strict=True):

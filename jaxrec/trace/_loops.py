@@ -197,8 +197,7 @@ class _Halves:
         outs = run(scan.length, scope, values)
         final: dict[int, Any] = dict(zip(self._carried, outs[:carried], strict=True))
         for (k, step), start in zip(self._counters.items(), starts, strict=True):
-            # An array of NumPy's wraps around where it is cast, as a counter does.
-            final[k] = start + np.asarray(step * scan.length).astype(scan.out[k].dtype)
+            final[k] = start + _wrapped(step * scan.length, scan.out[k].dtype)
         ys = [jax.lax.rev(y, (0,)) if scan.reverse else y for y in outs[carried:]]
         return [*(final[k] for k in range(len(final))), *ys]
 
@@ -271,7 +270,8 @@ class _Halves:
             iteration = dataclasses.replace(scope, within=(*scope.within, loop, k))
             full = dict(zip(self._carried, carry, strict=True))
             for (slot, step), start in zip(self._counters.items(), starts, strict=True):
-                full[slot] = start + step * (first + k).astype(start.dtype)
+                done = (first + k).astype(start.dtype)
+                full[slot] = start + _wrapped(step, start.dtype) * done
             x = [
                 self._element(a, first, k, whole) for a, whole in zip(xs, self._whole, strict=True)
             ]
@@ -285,6 +285,11 @@ class _Halves:
         if not whole:
             return jax.lax.index_in_dim(x, k, keepdims=False)
         return jax.lax.dynamic_index_in_dim(x, self._scan.place(first + k), keepdims=False)
+
+
+def _wrapped(number: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A number as an integer type holds it, which wraps around."""
+    return np.asarray(number % 2**64, np.uint64).astype(dtype)
 
 
 def _part_shape(aval: Any, size: int) -> Shape | None:

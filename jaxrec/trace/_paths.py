@@ -19,8 +19,9 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, JaxprEqn
 
+from jaxrec._jaxprs import within
 from jaxrec.primitives._call import call_path_p, calls_in, rec_call_p
 from jaxrec.trace._evaluate import evaluate
 from jaxrec.trace._instance import Instance
@@ -57,9 +58,7 @@ def _callees(instance: Instance) -> set[Instance]:
 
 
 def _asks(eqn: JaxprEqn) -> bool:
-    return eqn.primitive is call_path_p or any(
-        _asks(inner) for jaxpr in jaxprs_in_params(eqn.params) for inner in jaxpr.eqns
-    )
+    return any(inner.primitive is call_path_p for inner in within(eqn))
 
 
 def _with_path(body: ClosedJaxpr, need: set[Instance]) -> ClosedJaxpr:

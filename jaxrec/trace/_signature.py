@@ -186,6 +186,4 @@ def placeholder(aval: ShapedArray) -> Any:
     """A value of a type, used while only types matter; weak exactly if the type is."""
     if aval.weak_type and not aval.shape:
         return np.zeros((), aval.dtype).item()
-    if jax.numpy.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.lax.empty(aval.shape, aval.dtype)
-    return jax.numpy.zeros(aval.shape, aval.dtype)
+    return jax.lax.full(aval.shape, 0, aval.dtype)
