@@ -180,3 +180,27 @@ def test_recursion_in_the_rule_of_a_derivative(derivative: Any) -> None:
         return jr.cond(n == 0, lambda: w, lambda: scaled(w * f(w, n - 1), n))
 
     assert derivative(f)(3.0, 2) == 3 * 9 / 2
+
+
+@executors
+@pytest.mark.parametrize("last", [0, 3])
+def test_a_rule_that_clips_what_is_infinite(executor: str, last: int) -> None:
+    """Rows that are no call repeat one whose derivative is infinite: zero times that is NaN."""
+
+    @jax.custom_vjp
+    def clipped(x: Any) -> Any:
+        return x
+
+    clipped.defvjp(lambda x: (x, None), lambda _, ct: (jnp.maximum(jnp.minimum(ct, 1), -1),))
+
+    @jr.rec_fn(max_calls=8)
+    def f(w: Any, a: Any, i: Any) -> Any:
+        def node() -> Any:
+            return f(w, a, 2 * i + 1) + f(w, a, 2 * i + 2)
+
+        return jr.cond(i >= 3, lambda: jnp.sqrt(a[i - 3] + clipped(w)), node)
+
+    a = jnp.ones(4).at[last].set(0)
+    with jr.executor(executor):
+        assert float(jax.grad(f)(0.0, a, 0)) == 2.5
+        assert float(jax.grad(jax.grad(f))(0.0, a.at[last].set(1), 0)) == -1.0

@@ -15,7 +15,7 @@ import pytest
 from zoo import JAXREC, PYTHON, Language, assert_close
 
 import jaxrec as jr
-from jaxrec.lowering._zero import keeps_zero
+from jaxrec.lowering._linear import is_linear
 
 RULES: dict[str, Callable[[Language], Any]] = {}
 
@@ -324,12 +324,14 @@ def halved_size(x: Any, ct: Any) -> Any:
         (lambda x, ct: (jnp.linalg.solve(jnp.eye(2) + x, ct),), True),
         (lambda x, ct: (jnp.where(x > 0, ct, 0.1 * ct),), True),
         (lambda x, ct: (ct + 0.1 * x,), False),
+        (lambda x, ct: (jnp.clip(ct, -1, 1),), False),
+        (lambda x, ct: (jnp.where(ct > 1, 1.0, ct),), False),
         (lambda x, ct: (ct / ct,), False),
         (lambda x, ct: (ct * (1 / ct),), False),
         (halved_size, False),
     ],
 )
-def test_rules_that_give_zero_for_zero(backward: Any, known: bool) -> None:
+def test_rules_that_are_linear(backward: Any, known: bool) -> None:
     """Only then rows that are no call may go into a sum over rows."""
 
     @jax.custom_vjp
@@ -344,4 +346,4 @@ def test_rules_that_give_zero_for_zero(backward: Any, known: bool) -> None:
 
     f(jnp.ones(2), 1)
     program = next(iter(vars(f)["_cache"].values())).program
-    assert all(keeps_zero(program, spec) for spec in program.cells) is known
+    assert all(is_linear(program, spec) for spec in program.cells) is known

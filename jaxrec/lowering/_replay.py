@@ -28,8 +28,8 @@ from jaxrec.lowering._forward import (
     results,
     with_roots,
 )
+from jaxrec.lowering._linear import is_linear
 from jaxrec.lowering._rows import gather, row_mask
-from jaxrec.lowering._zero import keeps_zero
 from jaxrec.primitives._order import MAX_ORDER
 from jaxrec.split._program import CellSpec, Program
 
@@ -52,7 +52,7 @@ def replay(bound: Bound) -> list[Any]:
 
 
 def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
-    linear = all(keeps_zero(program, spec) for program in _orders(bound.program))
+    linear = all(is_linear(program, spec) for program in _orders(bound.program))
     compute = plain_cell(bound, spec, width).run if linear else _cell_by_row(bound, spec, width)
 
     def without_padding(valid: Any, outers: Any, exports: Any, inputs: Any) -> Any:

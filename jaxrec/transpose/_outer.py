@@ -14,8 +14,8 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import Bound, operands_at
+from jaxrec.lowering._linear import is_linear
 from jaxrec.lowering._rows import gather_rows, select_rows
-from jaxrec.lowering._zero import keeps_zero
 from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
@@ -82,9 +82,8 @@ class After:
     ) -> None:
         self.replay, self.spec, self.ct_tapes, self.cut_tapes = replay, spec, ct_tapes, cut_tapes
         patterns = replay.bound.patterns
-        self._keeps_zero = keeps_zero(replay.bound.program, spec)
         self.lanes = {p: patterns[p] or lanes[p] for p in spec.outers if p in lanes}
-        self.own_rows = not self._keeps_zero or any(
+        self.own_rows = not is_linear(replay.bound.program, spec) or any(
             lane is not None and patterns[p] is None for p, lane in self.lanes.items()
         )
         self.width = min(replay.bound.layout.step_rows, self._affordable())

@@ -1,10 +1,10 @@
-"""Whether a cell's cotangents are zero where those of its results are.
+"""Whether a cell's backward pass is linear in the cotangents.
 
 Rows that no call stands for repeat one that does, with cotangents of zero. That adds nothing to a
 sum over rows if derivatives are linear, as those of JAX's operations are. A `custom_vjp` may give
 anything for a cotangent of zero (weight decay in a backward rule, or NaN where it divides by the
-size of the cotangent), and so may the solver of a `custom_linear_solve`; then such rows must be
-left out.
+size of the cotangent), or make a finite number of an infinite one (clipping), and so may the solver
+of a `custom_linear_solve`; then such rows must be left out.
 """
 
 from __future__ import annotations
@@ -23,35 +23,44 @@ from jaxrec.graph._ir import Op, names_of
 from jaxrec.lowering._cell import row_function
 from jaxrec.split._program import CellSpec, Program
 
-_ALL_ZERO = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze"}
-_ALL_ZERO |= {"slice", "pad", "concatenate", "copy", "rev"}
-_ALL_ZERO |= {"add", "add_any", "sub", "neg", "reduce_sum", "cumsum", "reduce_max", "reduce_min"}
-_ALL_ZERO |= {"sin", "tan", "tanh", "sinh", "asin", "atan", "asinh", "expm1", "log1p", "erf"}
-_ALL_ZERO |= {"abs", "sign", "sqrt", "cbrt", "square", "round", "floor", "ceil"}
-_ALL_ZERO |= {"real", "imag", "conj", "reduce_precision"}
-_PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
-_QUOTIENTS = {"div", "rem"}
-_PARTS = {"gather", "dynamic_slice"}
+_IN_ALL = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze", "slice"}
+_IN_ALL |= {"pad", "concatenate", "split", "copy", "rev", "add", "add_any", "sub", "neg"}
+_IN_ALL |= {"reduce_sum", "cumsum", "real", "imag", "complex", "conj", "reduce_precision"}
+"""Operations that are linear in all operands together."""
+
+_IN_EACH = {"mul", "dot_general", "conv_general_dilated"}
+"""Operations that are linear in each operand where the others are fixed."""
+
+_IN_SOME = {
+    "div": {0},
+    "triangular_solve": {1},
+    "gather": {0},
+    "dynamic_slice": {0},
+    "scatter-add": {0, 2},
+    "dynamic_update_slice": {0, 1},
+}
+"""Operations that are linear in these operands together where the others are fixed."""
+
 _RULES = {"custom_vjp_call", "custom_linear_solve"}
 
 
 class Known(NamedTuple):
-    """What is known of a value where the cotangents of the results are zero.
+    """How a value follows from the cotangents of the results.
 
     Attributes:
-        zero: it is zero.
+        linear: it is linear in them.
         fixed: no cotangent goes into it: it is what it is for a call.
     """
 
-    zero: bool
+    linear: bool
     fixed: bool
 
 
-def keeps_zero(program: Program, spec: CellSpec) -> bool:
-    """Whether the backward pass of a cell is known to give zeros for zeros."""
+def is_linear(program: Program, spec: CellSpec) -> bool:
+    """Whether the backward pass of a cell is known to be linear."""
     if not any(map(_has_backward_rule, spec.cell.ops)):
         return True
-    return program.cache.once(("keeps zero", spec.cell.index), lambda: _analyse(program, spec))
+    return program.cache.once(("is linear", spec.cell.index), lambda: _analyse(program, spec))
 
 
 def _has_backward_rule(op: Op) -> bool:
@@ -83,7 +92,7 @@ def _analyse(program: Program, spec: CellSpec) -> bool:
 
     closed = jax.make_jaxpr(backward)(leaves, outs)
     given = [Known(False, True)] * len(leaves) + [Known(True, False)] * len(outs)
-    return all(known.zero for known in _results(closed, given))
+    return all(known.linear for known in _results(closed, given))
 
 
 def _results(closed: ClosedJaxpr, given: Sequence[Known]) -> list[Known]:
@@ -109,7 +118,7 @@ def _equation(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
     if name == "custom_linear_solve":
         return _solved(eqn, given)
     fixed = all(known.fixed for known in given)
-    return [Known(_is_made_zero(eqn, given), fixed)] * len(eqn.outvars)
+    return [Known(_is_linear_in(eqn, given), fixed)] * len(eqn.outvars)
 
 
 def _solved(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
@@ -119,44 +128,23 @@ def _solved(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
     return _results(solve, [*given[first : first + sizes.solve], *given[last:]])
 
 
-def _is_made_zero(eqn: JaxprEqn, given: list[Known]) -> bool:
-    name, zero = eqn.primitive.name, [known.zero for known in given]
-    if name in _ALL_ZERO:
-        return all(zero)
-    if name in _PRODUCTS:  # zero times what a cotangent has made infinite is not
-        return any(zero) and all(known.zero or known.fixed for known in given)
-    if name in _QUOTIENTS:
-        return zero[0] and given[1].fixed
-    if name == "triangular_solve":
-        return zero[1] and given[0].fixed
-    if name in _PARTS:
-        return zero[0]
+def _is_linear_in(eqn: JaxprEqn, given: list[Known]) -> bool:
+    name = eqn.primitive.name
+    types: list[Any] = [var.aval for var in eqn.outvars]
+    if not all(jnp.issubdtype(aval.dtype, jnp.inexact) for aval in types):
+        return False
+    if name in _IN_EACH:
+        return any(_is_linear_but_for(given, {k}) for k in range(len(given)))
     if name == "select_n":
-        return all(zero[1:])
-    if name == "scatter-add":
-        return zero[0] and zero[2]
-    if name == "dynamic_update_slice":
-        return zero[0] and zero[1]
-    if name == "integer_pow":
-        return zero[0] and eqn.params["y"] > 0
-    return name in {"max", "min", "clamp"} and _clips_zero_to_zero(eqn, zero)
+        return _is_linear_but_for(given, set(range(1, len(given))))
+    if name in _IN_ALL:
+        return all(known.linear for known in given)
+    return name in _IN_SOME and _is_linear_but_for(given, _IN_SOME[name])
 
 
-def _clips_zero_to_zero(eqn: JaxprEqn, zero: list[bool]) -> bool:
-    if eqn.primitive.name == "clamp":
-        low, x, high = zip(eqn.invars, zero, strict=True)
-        return x[1] and _bounds(*low, below=True) and _bounds(*high, below=False)
-    below = eqn.primitive.name == "max"
-    pairs = list(zip(eqn.invars, zero, strict=True))
-    return any(zero) and all(_bounds(*pair, below=below) for pair in pairs)
-
-
-def _bounds(atom: Any, zero: bool, below: bool) -> bool:
-    """Whether a bound is a number that lets zero through."""
-    if zero or not _compat.is_literal(atom):
-        return zero
-    value = np.asarray(atom.val)
-    return bool(np.all(value <= 0 if below else value >= 0))
+def _is_linear_but_for(given: list[Known], moving: set[int]) -> bool:
+    """Whether some operands are linear and all others fixed."""
+    return all(known.linear if k in moving else known.fixed for k, known in enumerate(given))
 
 
 def _is_zero(value: Any) -> bool:
