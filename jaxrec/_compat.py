@@ -50,6 +50,15 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
     _batching.primitive_batchers[primitive] = rule
 
 
+def register_batching_by_axis(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """The same for a rule that is told the name of the axis first; it may get no mapped operand."""
+
+    def of_axis(axis: Any, operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
+        return rule(axis.name, axis.size, operands, dims, **params)
+
+    _batching.fancy_primitive_batchers[primitive] = of_axis
+
+
 class _Replaced:
     """The `vmap` rule of a primitive of JAX while somebody needs another one.
 

@@ -183,6 +183,29 @@ def test_recursion_in_the_rule_of_a_derivative(derivative: Any) -> None:
 
 
 @executors
+def test_recursion_in_a_rule_has_the_bound_of_one_call(executor: str) -> None:
+    """However many calls a wave has: each of them makes an invocation of three calls."""
+
+    @jr.rec_fn(max_calls=3)
+    def slope(x: Any, n: Any) -> Any:
+        return jr.cond(n <= 0, lambda: 2 * x, lambda: 1.5 * slope(x, n - 1))
+
+    @jax.custom_vjp
+    def squared(x: Any) -> Any:
+        return x * x
+
+    squared.defvjp(lambda x: (x * x, x), lambda x, ct: (ct * slope(x, 2),))
+
+    @jr.rec_fn(max_calls=7)
+    def f(w: Any, n: Any) -> Any:
+        return jr.cond(n == 0, lambda: squared(w), lambda: f(w, n - 1) + f(2 * w, n - 1))
+
+    with jr.executor(executor):
+        made = jax.grad(lambda w: f(w, 2).sum())(jnp.ones(2))
+    np.testing.assert_array_equal(made, 1.5**2 * 2 * (1 + 4 + 4 + 16))
+
+
+@executors
 @pytest.mark.parametrize("last", [0, 3])
 def test_a_rule_that_clips_what_is_infinite(executor: str, last: int) -> None:
     """Rows that are no call repeat one whose derivative is infinite: zero times that is NaN."""

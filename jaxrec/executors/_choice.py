@@ -85,6 +85,14 @@ def executor(
         yield
 
 
+@contextlib.contextmanager
+def inside_a_cell() -> Iterator[None]:
+    """Where the rule of a derivative may call a function: it becomes a part of a compiled cell."""
+    chosen = current_executor()
+    with _context(Choice("graph") if chosen.name == "host" else chosen):
+        yield
+
+
 def current_executor() -> Choice:
     """The executor that is chosen here."""
     return _context.value

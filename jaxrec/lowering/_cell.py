@@ -11,12 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec._errors import UnsupportedError
+from jaxrec.executors._choice import inside_a_cell
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
 from jaxrec.primitives._order import apply_equation, still
 from jaxrec.split._program import CellSpec, Program
 
 Env = dict[Value, Any]
 Lookup = Callable[[Env, Atom], Any]
+
+
+ROWS = "rows of a wave"
+"""The name of the axis of the calls of a wave."""
 
 
 def row_function(program: Program, spec: CellSpec) -> Callable[..., list[Any]]:
@@ -106,11 +111,12 @@ def wave_function(
         del row
         return row_function(program, spec)(outers, exports, inputs)
 
-    batched = jax.vmap(with_row, in_axes=axes, axis_size=width)
+    batched = jax.vmap(with_row, in_axes=axes, axis_size=width, axis_name=ROWS)
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         try:
-            return batched(list(outers), list(exports), list(inputs), jnp.arange(width))
+            with inside_a_cell():
+                return batched(list(outers), list(exports), list(inputs), jnp.arange(width))
         except NotImplementedError as error:
             raise UnsupportedError(
                 f"{program.name}: an operation of its body cannot be run for several calls at once "

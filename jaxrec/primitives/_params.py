@@ -84,6 +84,11 @@ class Params:
         """The invocation that gives the results as they come with their derivatives."""
         return dataclasses.replace(self, program=self.program.differentiated())
 
+    def of_rows(self, rows: int) -> Params:
+        """The invocations that so many calls of a wave make, in the rule of a derivative."""
+        declared = None if self.declared is None else self.declared * rows
+        return dataclasses.replace(self, declared=declared)
+
     def layout(self, *, readers: bool = False) -> Layout:
         """The sizes of the invocation; its capacity must have been decided.
 

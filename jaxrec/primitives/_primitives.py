@@ -22,7 +22,7 @@ differentiates, on a schedule that is a constant.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from jax.extend.core import Primitive
 from jaxrec import _compat
 from jaxrec._errors import RUN_TIME_ERRORS, UnsupportedError, from_runtime
 from jaxrec.executors.host._tasks import Kernel
+from jaxrec.lowering._cell import ROWS
 from jaxrec.primitives._params import Params
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import Program
@@ -72,6 +73,25 @@ class Wrt:
     def pairs(self) -> list[tuple[int, LanePattern | None]]:
         """Positions and lanes."""
         return list(zip(self.positions, self.lanes, strict=True))
+
+
+def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Sets the `vmap` rule of a primitive of this file.
+
+    Where the calls of a wave invoke a function, in the rule of a derivative, it is one for each.
+    """
+
+    def batched(
+        name: Any, size: int, operands: Sequence[Any], dims: Sequence[Any], **how: Any
+    ) -> Any:
+        if all(dim is _compat.not_mapped for dim in dims):
+            outs = primitive.bind(*operands, **how)
+            return outs, [_compat.not_mapped] * len(outs)
+        if name == ROWS:
+            how["params"] = how["params"].of_rows(size)
+        return rule(operands, dims, **how)
+
+    _compat.register_batching_by_axis(primitive, batched)
 
 
 def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any:

@@ -29,6 +29,7 @@ from jaxrec.primitives._primitives import (
     rec_forward_p,
     rec_linear_p,
     rec_p,
+    register_batching,
     run_compiled,
     zero_tangent,
 )
@@ -180,7 +181,7 @@ def _rec_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: Params) 
     return batch.split_outcome(outs)
 
 
-_compat.register_batching(rec_p, _rec_batch)
+register_batching(rec_p, _rec_batch)
 
 
 def rec_example(operands: Sequence[Any], params: Params) -> list[Any]:
@@ -201,4 +202,4 @@ def _rec_example_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: 
     return outs, [0] * len(outs)
 
 
-_compat.register_batching(rec_example_p, _rec_example_batch)
+register_batching(rec_example_p, _rec_example_batch)

@@ -19,6 +19,7 @@ from jaxrec.primitives._primitives import (
     check_compilable,
     over_stack,
     rec_backward_p,
+    register_batching,
     run_compiled,
 )
 from jaxrec.primitives._rec_linear import stacked
@@ -188,4 +189,4 @@ def _lay_out_cotangents(
     return over_stack(lay_out, wrt.stack)(*fronted)
 
 
-_compat.register_batching(rec_backward_p, _backward_batch)
+register_batching(rec_backward_p, _backward_batch)

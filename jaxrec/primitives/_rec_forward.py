@@ -16,6 +16,7 @@ from jaxrec.primitives._primitives import (
     Wrt,
     check_compilable,
     rec_forward_p,
+    register_batching,
     run_compiled,
     zero_tangent,
 )
@@ -76,4 +77,4 @@ def _forward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any
     return [*outs, *blank], [*out_dims, *(_compat.not_mapped for _ in blank)]
 
 
-_compat.register_batching(rec_forward_p, _forward_batch)
+register_batching(rec_forward_p, _forward_batch)

@@ -21,6 +21,7 @@ from jaxrec.primitives._primitives import (
     over_stack,
     rec_backward_p,
     rec_linear_p,
+    register_batching,
     run_compiled,
 )
 from jaxrec.primitives._rec_remade import batch_taken, remade
@@ -159,4 +160,4 @@ def _lay_out(batch: Batch, k: int, x: Any, dim: Any, stack: int) -> Any:
     return over_stack(lambda x: batch.operand(k, x, dim), stack)(x)
 
 
-_compat.register_batching(rec_linear_p, _linear_batch)
+register_batching(rec_linear_p, _linear_batch)

@@ -18,7 +18,13 @@ from jaxrec.lowering._rows import row_mask
 from jaxrec.primitives._batching import Batch, example
 from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._params import Params
-from jaxrec.primitives._primitives import Wrt, rec_forward_p, rec_remade_p, zero_tangent
+from jaxrec.primitives._primitives import (
+    Wrt,
+    rec_forward_p,
+    rec_remade_p,
+    register_batching,
+    zero_tangent,
+)
 from jaxrec.primitives._rec_forward import run_forward
 from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, blank_residuals, residual_types
 from jaxrec.primitives._results import outcome_types
@@ -79,7 +85,7 @@ def _remade_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     return [state, *blank], [dims[0], *(_compat.not_mapped for _ in blank)]
 
 
-_compat.register_batching(rec_remade_p, _remade_batch)
+register_batching(rec_remade_p, _remade_batch)
 
 
 def batch_taken(

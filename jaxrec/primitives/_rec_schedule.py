@@ -22,6 +22,7 @@ from jaxrec.primitives._params import Params, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
     check_compilable,
     rec_schedule_p,
+    register_batching,
     run_compiled,
     zero_tangent,
 )
@@ -101,4 +102,4 @@ def _schedule_batch(operands: Any, dims: Any, *, params: Params, surely: bool) -
     return outs, [0] * len(outs)
 
 
-_compat.register_batching(rec_schedule_p, _schedule_batch)
+register_batching(rec_schedule_p, _schedule_batch)

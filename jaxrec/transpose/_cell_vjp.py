@@ -26,6 +26,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Var, jaxpr_as_fun
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec._values import replaced
+from jaxrec.executors._choice import inside_a_cell
 from jaxrec.split._patience import jaxpr_has_to_wait
 from jaxrec.transpose._equations import (
     enlarging,
@@ -114,7 +115,8 @@ def trace_cell(
     cotangents = [a for a, c in zip(types[:outputs], operands.carries, strict=True) if c]
 
     def backward(leaves: list[Any], cts: list[Any]) -> Any:
-        return list(jax.tree.unflatten(trees[-1], leaves)(list(cts)))
+        with inside_a_cell():
+            return list(jax.tree.unflatten(trees[-1], leaves)(list(cts)))
 
     leaves = [_shape(a) for a in types[outputs:]]
     traced = jax.make_jaxpr(backward)(leaves, [_shape(a) for a in cotangents])
