@@ -165,15 +165,16 @@ def _unsharded(aval: Any) -> Any:
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def as_if_no_mesh(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
-    """Runs a function of arrays outside of the mesh around, with arrays that are of no other.
+def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
+    """Runs a function of known arrays outside of the transformations and of the mesh around.
 
+    Inside of a transformation JAX keeps an entry in the cache of a jitted function for every call.
     The types of arrays on a mesh with explicit axes say how they are divided among devices, and
     tapes are none of that mesh. Results have the types that they have in the mesh around.
     """
     devices = _config.device_context.swap_local(None)
     try:
-        with without_mesh(), _types_of(operands):
+        with _core.eval_context(), without_mesh(), _types_of(operands):
             made = run(*map(_with_auto_axes, operands))
     finally:
         _config.device_context.set_local(devices)

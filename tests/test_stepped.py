@@ -287,6 +287,15 @@ class TestReports:
         free(W, X * 0.001)
         assert free.cache_info() == before
 
+    def test_second_gradient_compiles_nothing(self):
+        """Inside of a derivative JAX would keep something of every call."""
+        slope = jax.grad(lambda w, x: jnp.sum(free(w, x)))
+        slope(W, X)
+        before = free.cache_info()
+        slope(W, X * 1.1)
+        slope(W, X)
+        assert free.cache_info() == before
+
 
 class TestFailures:
     def test_nothing_is_left_behind(self):

@@ -21,6 +21,14 @@ def halved(x):
     return jr.cond(x < 1, lambda: x, lambda: halved(x / 2))
 
 
+@jr.rec_fn
+def bounded(x):
+    return jr.cond(x < 1, lambda: x, lambda: bounded(x / 2))
+
+
+bounded = bounded.with_options(max_calls=8)
+
+
 class Scaled:
     def __init__(self, scale):
         self.scale = scale
@@ -206,8 +214,11 @@ class TestTracing:
         assert pickle.loads(pickle.dumps(halved)) is copy.copy(halved) is halved
         method = pickle.loads(pickle.dumps(Scaled(3).power))
         assert method(2) == 9
-        with pytest.raises(pickle.PicklingError, match="not the same object"):
-            pickle.dumps(halved.with_options(max_calls=4))
+        changed = pickle.loads(pickle.dumps(halved.with_options(max_calls=4)))
+        assert changed is not halved
+        with pytest.raises(jr.CapacityError, match="max_calls is 4"):
+            changed(2.0**9)
+        assert pickle.loads(pickle.dumps(bounded)) is bounded
 
     def test_equal_static_arguments_of_other_types_are_others(self):
         @jr.rec_fn(static_argnames="scale")

@@ -124,7 +124,7 @@ def run_compiled(
     """
     run = compiled(kind, fun, params, wrt)
     try:
-        made = _compat.as_if_no_mesh(run, operands)
+        made = _compat.as_if_alone(run, operands)
         return jax.block_until_ready(made) if params.program.is_stepped else made
     except FloatingPointError as error:
         raise FloatingPointError(

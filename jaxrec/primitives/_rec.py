@@ -57,7 +57,7 @@ def _rec_impl(*operands: Any, params: Params) -> list[Any]:
     if is_native(params):
         return _run_native(params, operands)
     if params.executor == "host":
-        return _compat.as_if_no_mesh(lambda *own: run_host(params, own), operands)
+        return _compat.as_if_alone(lambda *own: run_host(params, own), operands)
     if params.program.is_stepped and not params.collect and has_no_bound(params):
         return grow(params, operands, "rec", run_rec)[1]
     params = decide_capacity(params, operands)

@@ -79,7 +79,7 @@ def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
             call = LinearCall(known, params, wrt, given)
             return run_host_backward(params, wrt, call.primals, call.residuals[1:], call.given)
 
-        made = _compat.as_if_no_mesh(on_host, known)
+        made = _compat.as_if_alone(on_host, known)
     else:
         made = run_compiled("rec_backward", _run_backward, params, known, wrt)
     if wrt.stack or any(pattern is not None for pattern in wrt.lanes):

@@ -42,7 +42,7 @@ def run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 @rec_forward_p.def_impl
 def _forward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if params.executor == "host":
-        made = _compat.as_if_no_mesh(lambda *own: run_host_forward(params, wrt, own), operands)
+        made = _compat.as_if_alone(lambda *own: run_host_forward(params, wrt, own), operands)
         count = len(outcome_types(params))
         return [*made[:count], jnp.int32(MADE), *made[count:]]
     return run_compiled("rec_forward", run_forward, params, operands, wrt)

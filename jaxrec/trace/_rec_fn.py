@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ class RecFn:
         self._fun, self._options, self._static = fun, options, static
         self._bound: tuple[Any, ...] = ()
         self._owner: type | None = None  # the class that it was taken from as a plain function
+        self._changed_from: tuple[RecFn, dict[str, Any]] | None = None
         self._signature = inspect.signature(fun)
         self._positional = _positional(self._signature)
         self._definitions: dict[Any, Definition] = {}
@@ -49,7 +51,10 @@ class RecFn:
         return self  # as a function, which is no part of the object that holds it
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """It is pickled by its name, as a function is."""
+        """It is pickled by its name, as a function is, and by the options that it was given."""
+        module = sys.modules.get(getattr(self._fun, "__module__", ""))
+        if self._changed_from is not None and getattr(module, self._name, None) is not self:
+            return _with_options, self._changed_from
         if self._bound:
             return getattr, (*self._bound, self._name)
         return getattr(self._fun, "__qualname__", self._name)
@@ -109,11 +114,13 @@ class RecFn:
             1024
         """
         check_options(self._name, options)
+        given = dict(options)
         static = {name: options.pop(name) for name in _STATIC if name in options}
         changed = self._copy()
         changed._options = self._options.replace(**options)
         if static:
             changed._static = _static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
+        changed._changed_from = self, given
         changed._definitions = {}
         changed._repeats = {}
         return changed
@@ -413,6 +420,10 @@ def _make(
     name = getattr(fun, "__name__", repr(fun))
     check_options(name, vars(options))
     return RecFn(fun, options, _static_names(fun, argnums, argnames))
+
+
+def _with_options(fun: RecFn, options: dict[str, Any]) -> RecFn:
+    return fun.with_options(**options)
 
 
 def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
