@@ -14,7 +14,6 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 import jaxrec as jr
-from jaxrec.executors import _reference_lanes
 from jaxrec.executors._reference import Interpreter
 from jaxrec.schedule import _limits
 from jaxrec.schedule._limits import Limits, format_path, limits_for
@@ -260,15 +259,17 @@ class TestLimits:
         assert f"Call path: {path} with arguments (n=33). If it ends" in str(e.value)
 
     def test_by_default_of_the_reference_executor(self, monkeypatch):
-        monkeypatch.setattr(_reference_lanes, "REFERENCE_DEPTH", 64)
+        monkeypatch.setattr(_limits, "_REFERENCE_DEPTH", 80)
+        monkeypatch.setattr(_limits, "_STEPPED_BYTES", 70 * 6_000_100)
 
         @jr.rec_fn
         def damped(x):
             return jr.cond(jnp.sum(x) < 0, lambda: x, lambda: damped(0.5 * x))
 
         with jr.executor("reference"):
-            with pytest.raises(jr.RecursionLimitError, match="damped nested more than 64 calls"):
-                damped(jnp.ones(2))
+            for size, depth in ((2, 80), (500_000, 70)):
+                with pytest.raises(jr.RecursionLimitError, match=f"nested more than {depth} calls"):
+                    damped(jnp.ones(size))
             with pytest.raises(jr.CapacityError, match="made 81 calls in one invocation"):
                 countdown.with_options(max_calls=50)(80)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrec._errors import CapacityError
 from jaxrec.executors._reference import Interpreter, Made
-from jaxrec.schedule._limits import REFERENCE_DEPTH, limits_for
+from jaxrec.schedule._limits import limits_for, reference_depth
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
@@ -22,7 +22,7 @@ def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
 
     program = params.program
     bounds = params.max_calls, params.declared, derived_bound(params)
-    limits = limits_for(*bounds, depth=REFERENCE_DEPTH)
+    limits = limits_for(*bounds, depth=reference_depth(program))
     results, calls = [], []
     for lane in range(params.lanes):
         outers, args = _lane_operands(params, operands, lane)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from jaxrec.graph._ir import walk
 from jaxrec.split._program import Program
 
 _PATH_HEAD, _PATH_TAIL = 3, 1
@@ -43,8 +44,9 @@ multiplies matrices. And how far they may nest, however many, where one of them 
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
 
-REFERENCE_DEPTH = 1 << 13
-"""The most nested calls by default of executor "reference", which takes its time for each."""
+_REFERENCE_DEPTH, _REFERENCE_OPERATIONS = 1 << 13, 1 << 16
+"""How far executor "reference" nests by default: calls, and the operations of their bodies, each of
+which takes its time and leaves a value for as long as its call is open."""
 
 
 def stepped_limits(program: Program, executor: str, lanes: int) -> Limits | None:
@@ -60,6 +62,17 @@ def stepped_limits(program: Program, executor: str, lanes: int) -> Limits | None
         nested = max(int(steps / (_MANY + lanes * row)), min(nested, _STEPS_OF_MANY))
     nested = min(calls // 2, nested)
     return Limits(calls, max(nested, _STEPPED_LEAST // 2))
+
+
+def reference_depth(program: Program) -> int:
+    """The most nested calls by default of executor "reference"."""
+    depth = _REFERENCE_DEPTH
+    for function in program.graph.functions:
+        made = [value.aval for op in walk(function.body) for value in op.outputs]
+        size = sum(aval.size * aval.dtype.itemsize for aval in made)
+        values = _REFERENCE_OPERATIONS // max(len(made), 1)
+        depth = min(depth, values, _STEPPED_BYTES // max(size, 1))
+    return max(depth, _STEPPED_LEAST)
 
 
 def limits_for(
