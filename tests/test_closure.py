@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
+from flax import linen, nnx
 
 import jaxrec as jr
 
@@ -328,3 +328,45 @@ def test_a_module_that_a_body_changes():
         Layer().down(jnp.ones(3), 2)
     with pytest.raises(jr.UnsupportedError, match="first changes its argument self in place"):
         Layer().first(jnp.ones(3), 2)
+
+
+class Deep(linen.Module):
+    """A layer that calls itself; its variables are made before it does."""
+
+    def setup(self):
+        self.dense = linen.Dense(2)
+
+    @jr.rec_fn
+    def go(self, x, n):
+        return jr.cond(n == 0, lambda: x, lambda: jnp.tanh(self.dense(self.go(x, n - 1))))
+
+    def __call__(self, x, n, *, first=False):
+        if first and self.is_initializing():
+            return self.dense(x)
+        return self.go(x, n)
+
+
+def test_layers_of_linen():
+    x = jnp.ones(2)
+    variables = Deep().init(jax.random.key(0), x, 2, first=True)
+    dense = functools.partial(linen.Dense(2).apply, {"params": variables["params"]["dense"]})
+    found = Deep().apply(variables, x, 2)
+    np.testing.assert_allclose(found, jnp.tanh(dense(jnp.tanh(dense(x)))), rtol=1e-6)
+    with pytest.raises(jr.UnsupportedError, match="go is called while .* initialises Deep"):
+        Deep().init(jax.random.key(0), x, 2)
+
+
+def test_a_value_that_escapes_is_told_by_the_branch_that_made_it():
+    kept = []
+
+    @jr.rec_fn
+    def keeping(x, n):
+        def more():
+            kept.append(2 * x)
+            return keeping(x, n - 1)
+
+        return jr.cond(n == 0, lambda: x, more)
+
+    keeping(1.0, 2)
+    with pytest.raises(jax.errors.UnexpectedTracerError, match=r"was more at .*test_closure\.py"):
+        jnp.sin(kept[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -35,8 +35,11 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
     Raises:
         UnsupportedError: the body does something besides computing its result.
     """
+    definition = instance.definition
+    if not definition.helper:
+        body = described(body, definition.fun, definition.arg_names)
     try:
-        jaxpr = jax.make_jaxpr(_described(body, instance))(*instance.args.shapes)
+        jaxpr = jax.make_jaxpr(body)(*instance.args.shapes)
     except _LOOKED as error:
         if not any("jaxrec.cond" in note for note in getattr(error, "__notes__", ())):
             error.add_note(_advice(instance.name))
@@ -71,16 +74,14 @@ def _with_branches(find: Callable[[Jaxpr], set[Any]], body: Jaxpr) -> set[Any]:
     return find(body).union(*(_with_branches(find, x) for x in inner))
 
 
-def _described(body: Callable[..., Any], instance: Instance) -> Callable[..., Any]:
-    """The body under the user's names, which JAX looks up for its errors."""
-    definition = instance.definition
-    if definition.helper:
-        return body
-    described = functools.update_wrapper(body, definition.fun, (), ())
+def described(
+    run: Callable[..., Any], fun: Callable[..., Any], names: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """`run` under the names of the user's function, which JAX looks up for its errors."""
+    functools.update_wrapper(run, fun, (), ())
     kind = inspect.Parameter.POSITIONAL_ONLY
-    names = [inspect.Parameter(name, kind) for name in definition.arg_names]
-    vars(described)["__signature__"] = inspect.Signature(names)
-    return described
+    vars(run)["__signature__"] = inspect.Signature([inspect.Parameter(x, kind) for x in names])
+    return run
 
 
 def _advice(name: str) -> str:

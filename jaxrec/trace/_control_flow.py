@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxrec._errors import SignatureError
 from jaxrec.primitives._call import makes_calls, rec_switch
 from jaxrec.trace import _context
+from jaxrec.trace._body import described
 from jaxrec.trace._interrupt import Unresolved, to_end
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._signature import (
@@ -176,7 +177,7 @@ def _traced(name: str, branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJ
         trees.append(tree)
         return leaves
 
-    closed = to_end(lambda fun: jax.make_jaxpr(fun)(), run)
+    closed = to_end(lambda fun: jax.make_jaxpr(described(fun, branch))(), run)
     return closed, Signature(trees[-1], tuple(map(traced_aval, closed.out_avals)))
 
 

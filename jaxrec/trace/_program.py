@@ -15,8 +15,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import operator
-import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,6 +33,12 @@ from jaxrec.trace._instance import Definition, Identity, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
+from jaxrec.trace._modules import (
+    changes_a_module,
+    check_initialised,
+    check_unchanged,
+    impure,
+)
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._paths import add_paths
 from jaxrec.trace._scope import Scope
@@ -278,6 +282,7 @@ class TracedProgram:
             self._probed.pop()
 
     def _run(self, instance: Instance, probing: bool) -> tuple[ClosedJaxpr, Signature]:
+        check_initialised(instance)
         trees: list[Any] = []
         avals: list[ShapedArray] = []
 
@@ -287,13 +292,13 @@ class TracedProgram:
             try:
                 out = instance.definition.fun(*args)
             except Exception as error:
-                if _changes_a_module(error):
+                if changes_a_module(error):
                     what = (
                         f"a module that its body did not make: {str(error).partition(' (http')[0]}."
                     )
-                    raise UnsupportedError(_impure(instance.name, what)) from error
+                    raise UnsupportedError(impure(instance.name, what)) from error
                 raise
-            _check_unchanged(instance, args, given)
+            check_unchanged(instance, args, given)
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
             avals.extend(result_aval(instance.name, x) for x in outs)
@@ -411,37 +416,6 @@ def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
         else x
         for x, want in zip(leaves, expected.avals, strict=True)
     ]
-
-
-def _changes_a_module(error: Exception) -> bool:
-    """Whether flax says that a body has changed a variable of a module."""
-    flax = sys.modules.get("flax.errors")
-    return flax is not None and isinstance(error, flax.TraceContextError)
-
-
-def _check_unchanged(
-    instance: Instance, args: Sequence[Any], given: Sequence[Sequence[Any]]
-) -> None:
-    """Checks that a body leaves modules as they are: what it changes are its own copies."""
-    for name, arg, before in zip(instance.definition.arg_names, args, given, strict=False):
-        now = jax.tree.leaves(arg) if _is_module(arg) else []
-        if now and (len(now) != len(before) or not all(map(operator.is_, now, before))):
-            what = f"its argument {name} in place, a {type(arg).__name__}, which nobody would see."
-            raise UnsupportedError(_impure(instance.name, what))
-
-
-def _is_module(value: Any) -> bool:
-    nnx = sys.modules.get("flax.nnx")
-    return nnx is not None and isinstance(value, nnx.Module)
-
-
-def _impure(name: str, what: str) -> str:
-    return (
-        f"{name} changes {what} "
-        "A recursive function is pure, and its calls run in any order. Pass randomness as a key, "
-        "with rngs=jaxrec.call_key(key) for dropout, and let normalisation use stored averages "
-        "(use_running_average=True)."
-    )
 
 
 def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
