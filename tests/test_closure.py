@@ -352,7 +352,7 @@ def test_layers_of_linen():
     dense = functools.partial(linen.Dense(2).apply, {"params": variables["params"]["dense"]})
     found = Deep().apply(variables, x, 2)
     np.testing.assert_allclose(found, jnp.tanh(dense(jnp.tanh(dense(x)))), rtol=1e-6)
-    with pytest.raises(jr.UnsupportedError, match="go is called while .* initialises Deep"):
+    with pytest.raises(jr.UnsupportedError, match=r"go is called while .* initialises Deep"):
         Deep().init(jax.random.key(0), x, 2)
 
 
