@@ -305,7 +305,7 @@ class TestIndices:
 
 class TestCapacity:
     message = (
-        r"total made 3 calls in one invocation, but max_calls is 2. Pass rec_fn\(max_calls=3\)"
+        r"total made 3 calls in one invocation, but max_calls is 2.* Pass rec_fn\(max_calls=3\)"
     )
 
     def test_eagerly(self):

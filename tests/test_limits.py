@@ -16,7 +16,7 @@ from jax.errors import JaxRuntimeError
 import jaxrec as jr
 from jaxrec.executors._reference import Interpreter
 from jaxrec.schedule import _limits
-from jaxrec.schedule._limits import Limits, format_path, limits_for
+from jaxrec.schedule._limits import Limits, format_path, limits_for, stepped_limits
 
 
 @jr.rec_fn(max_calls=100)
@@ -227,6 +227,44 @@ def test_costly_cells_nest_less_deeply(monkeypatch):
     few = r"turn nested more than 5[0-9]{2} calls deep"
     with pytest.raises(jr.RecursionLimitError, match=few):
         jax.vmap(turn, (None, 0))(jnp.eye(512), jnp.ones((8, 512)))
+
+
+def python_sees(x):
+    type_ = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(np.asarray, type_, x, vmap_method="sequential")
+
+
+@pytest.mark.parametrize(
+    ("step", "size", "least", "most"),
+    [
+        (lambda x: x + 1, 3, 1_000_000, 1 << 20),
+        (jnp.sort, 2000, 5_000, 20_000),
+        (lambda x: x + jax.random.normal(jax.random.key(0), x.shape), 3, 200_000, 800_000),
+        (lambda x: jax.lax.fori_loop(0, 500, lambda _, y: jnp.sin(y), x), 4, 100_000, 300_000),
+        (lambda x: jax.lax.while_loop(lambda y: y[0] < 2, jnp.sin, x), 4, 100_000, 700_000),
+        (python_sees, 4, 20_000, 60_000),
+        (lambda x: x - jnp.linalg.solve(jnp.eye(4) + x[0], x), 4, 50_000, 300_000),
+    ],
+)
+def test_default_depth_by_what_a_step_takes(step, size, least, most):
+    @jr.rec_fn
+    def endless(x):
+        return jr.cond(jnp.sum(x) < -1e9, lambda: x, lambda: endless(step(x)))
+
+    program = endless._invocation(*endless._bind((jnp.ones(size),), {})).program
+    assert least <= stepped_limits(program, "graph", 1).depth <= most
+
+
+def test_default_depth_counts_calls_that_return_on_the_way():
+    @jr.rec_fn
+    def endless(x, i):
+        def go():
+            return endless(endless(jnp.sin(x), 0) + endless(x, 0), 1)
+
+        return jr.cond((i == 0) | (jnp.sum(x) < -1e9), lambda: x, go)
+
+    program = endless._invocation(*endless._bind((jnp.ones(3), 1), {})).program
+    assert 250_000 < stepped_limits(program, "graph", 1).depth < 500_000
 
 
 class TestLimits:

@@ -347,3 +347,29 @@ def test_rules_that_are_linear(backward: Any, known: bool) -> None:
     f(jnp.ones(2), 1)
     program = next(iter(vars(f)["_cache"].values())).program
     assert all(is_linear(program, spec) for spec in program.cells) is known
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_what_a_function_closes_over_that_a_rule_calls(kind: str) -> None:
+    """Inside of the rule it would have no derivative, without a word."""
+
+    def loss(scale: Any, x: Any) -> Any:
+        @jr.rec_fn
+        def f(x: Any, n: Any) -> Any:
+            def more() -> Any:
+                if kind == "jvp":
+                    twice = jax.custom_jvp(lambda x, n: 2 * f(x, n - 1))
+                    twice.defjvp(lambda p, t: (twice(*p), 0.7 * t[0]))
+                else:
+                    twice = jax.custom_vjp(lambda x, n: 2 * f(x, n - 1))
+                    twice.defvjp(lambda x, n: (twice(x, n), None), lambda _, ct: (0.7 * ct, None))
+                return twice(x, n)
+
+            return jr.cond(n <= 0, lambda: scale * x, more)
+
+        return f(x, 2)
+
+    assert loss(1.5, 3.0) == 18
+    assert jax.grad(loss, 1)(1.5, 3.0) == jnp.float32(0.7)
+    with pytest.raises(jr.UnsupportedError, match="f closes over a value that is differentiated"):
+        jax.grad(loss)(1.5, 3.0)

@@ -387,3 +387,37 @@ def test_a_pullback_that_leaves_the_types_it_was_made_in(executor):
         assert made.tolist() == expected.tolist()
         if executor == "graph":
             assert_close(jax.jit(pull)(one)[0], expected, 1e-12)
+
+
+TRANSFORMED = {
+    "value": lambda run: run,
+    "vmap": jax.vmap,
+    "grad": jax.grad,
+    "checkpoint": lambda run: jax.grad(jax.checkpoint(run)),
+    "collect": None,
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_known_control_under_jit_needs_no_bound(name):
+    """The schedule follows from what is known when JAX traces."""
+
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(power(x, n - 1)))
+
+    def run(x):
+        return power(jnp.stack([x, x + 1]), 3).sum()
+
+    def by_hand(x):
+        return jnp.sin(jnp.sin(jnp.sin(jnp.stack([x, x + 1])))).sum()
+
+    if name == "collect":
+        calls = jax.jit(lambda x: jr.collect(power)(x, 3)[1])(jnp.ones(2))
+        assert int(calls.valid.sum()) == 4
+        return
+    x = jnp.float32(0.4) if name != "vmap" else jnp.float32([0.4, 0.9])
+    found = jax.jit(TRANSFORMED[name](run))(x)
+    np.testing.assert_allclose(found, TRANSFORMED[name](by_hand)(x), rtol=1e-5)
+    with pytest.raises(jr.CapacityError, match="Declare one"):
+        jax.jit(lambda x, n: power(x, n))(jnp.ones(2), 3)

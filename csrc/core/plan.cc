@@ -53,11 +53,13 @@ Status check_calls(const Request& request, const Schedule& schedule) {
   if (request.max_calls < 0 || made <= request.max_calls) return {};
   const Names names(schedule.program, request.names);
   const std::string n = std::to_string(made);
-  return capacity_error(names.function(schedule.program.entry) + " made " + n +
-                            " calls in one invocation, but max_calls is " +
-                            std::to_string(request.max_calls) + ". Pass rec_fn(max_calls=" + n +
-                            ") or more (or none, and call eagerly: capacity then grows by itself).",
-                        made);
+  return capacity_error(
+      names.function(schedule.program.entry) + " made " + n +
+          " calls in one invocation, but max_calls is " + std::to_string(request.max_calls) +
+          " (declared, or as many as the nodes that index its calls, each "
+          "counted once). Pass rec_fn(max_calls=" +
+          n + ") or more (or none, and call eagerly: capacity then grows by itself).",
+      made);
 }
 
 Status plan_unguarded(const Request& request, Schedule& out) {

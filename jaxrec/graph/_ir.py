@@ -203,10 +203,10 @@ def free_atoms(op: Op) -> Iterator[Atom]:
     yield from reads(op)
     if isinstance(op, Switch):
         for region in op.regions:
-            yield from _region_atoms(region)
+            yield from region_atoms(region)
 
 
-def _region_atoms(region: Region) -> Iterator[Atom]:
+def region_atoms(region: Region) -> Iterator[Atom]:
     """Every operand that is read anywhere in a region, its results included."""
     for op in region.ops:
         yield from free_atoms(op)

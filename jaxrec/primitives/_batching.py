@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrec import _compat
 from jaxrec.lowering._rows import select_rows
@@ -79,6 +80,8 @@ class Batch:
         """Lays out a value of the type of operand `k` for the batched invocation."""
         if k < self.old.num_outers and not self._mapped[k]:
             return x
+        if self.old.num_outers <= k < self.old.first_data and _compat.is_concrete(x):
+            x = np.asarray(x)  # which stays known inside of jit
         x = _at_front(x, dim, self.size)
         if k >= self.old.num_outers:
             return x if self._bare else x.reshape(self.size * self.old.lanes, *x.shape[2:])
@@ -184,7 +187,8 @@ def axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
 
 def _at_front(x: Any, dim: Any, size: int) -> Any:
     if dim is _compat.not_mapped:
-        return jnp.broadcast_to(x, (size, *jnp.shape(x)))
+        broadcast = np.broadcast_to if isinstance(x, np.ndarray) else jnp.broadcast_to
+        return broadcast(x, (size, *x.shape))
     return x if dim == 0 else jnp.moveaxis(x, dim, 0)
 
 

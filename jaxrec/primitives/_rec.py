@@ -45,6 +45,8 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
         if _compat.evaluates_now():
             return _rec_impl(*operands, params=params)
     else:
+        if params.executor != "host" and not is_native(params) and is_plannable(params, operands):
+            params = decide_capacity(params, operands)
         vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
         operands = [_compat.vary_over(x, vma) for x in operands]
     return rec_p.bind(*operands, params=params)
@@ -120,6 +122,7 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
         # A floating control scalar that has a derivative is a data argument too.
         and not params.num_outers <= k < params.first_data
     )
+    _check_rules(params, positions)
     if not positions:
         outs = rec_p.bind(*primals, params=params)
         return outs, [zero_tangent(x) for x in outs]
@@ -137,6 +140,18 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
     dots = iter(rec_linear_p.bind(*primals, *residuals, *given, params=params, wrt=wrt))
     carries = differentiable(params)
     return outs, [next(dots) if c else zero_tangent(x) for x, c in zip(outs, carries, strict=True)]
+
+
+def _check_rules(params: Params, positions: Sequence[int]) -> None:
+    """Checks that no rule leaves out what the functions that it calls close over."""
+    for position, name in params.program.closed_over_in_rules.items():
+        if position in positions:
+            raise UnsupportedError(
+                f"{name} closes over a value that is differentiated, and a custom_vjp or "
+                f"custom_jvp calls {name}. Its rule gives derivatives with respect to its "
+                f"arguments alone: make that value an argument of {name}, and of the function "
+                "with the rule."
+            )
 
 
 def _reference_jvp(

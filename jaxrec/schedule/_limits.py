@@ -34,8 +34,11 @@ _STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
 bytes of values on tapes. Half of it if it only nests, and less if its cells take long."""
 
 _STEPS = {"graph": (Limits.depth, 3e4), "host": (1 << 14, 1.5e6)}
-"""How far it may nest in some seconds: calls, and the arithmetic that takes as long as all else in
-a step that runs one of them. On executor "host" each step is a launch."""
+"""How far it may nest in some seconds: calls, and the arithmetic that takes as long as all else
+that one of them does. On executor "host" each cell is a launch."""
+
+_CELLS = 2
+"""The cells that a call of them fires: one that decides, and one behind that."""
 
 _MANY, _STEPS_OF_MANY = 4, 1 << 13
 """What a step of several lanes takes beside its arithmetic, where one of a single lane takes 1: it
@@ -56,8 +59,8 @@ def stepped_limits(program: Program, executor: str, lanes: int) -> Limits | None
     affordable = max(_STEPPED_BYTES // max(program.call_bytes, 1), _STEPPED_LEAST)
     calls = min(_STEPPED_CALLS, affordable)
     steps, flops = _STEPS.get(executor, _STEPS["graph"])
-    row = program.row_flops / flops
-    nested = int(steps / (1 + row))
+    row = program.nested.flops / flops
+    nested = int(steps / (max(program.nested.cells / _CELLS, 1) + row))
     if lanes > 1:
         nested = max(int(steps / (_MANY + lanes * row)), min(nested, _STEPS_OF_MANY))
     nested = min(calls // 2, nested)

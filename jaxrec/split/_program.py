@@ -13,7 +13,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _core
 from jaxrec.graph._check import check_graph
-from jaxrec.graph._ir import Atom, Call, Graph, Prim, Region, Switch, Value, walk
+from jaxrec.graph._ir import Atom, Call, Graph, Prim, Region, Switch, Value, region_atoms, walk
 from jaxrec.primitives._order import has_rule
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._bound import Visits, visits_of
@@ -21,7 +21,7 @@ from jaxrec.split._bundles import Bundles, row_type
 from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
-from jaxrec.split._cost import cell_flops, shared_elements
+from jaxrec.split._cost import Nested, cell_flops, nested_work, shared_elements
 from jaxrec.split._emit import Code, emit_function
 from jaxrec.split._memo import check_shared
 from jaxrec.split._native import NativeProgram, compile_native
@@ -79,6 +79,7 @@ class Program:
         fires: an upper bound on the cells that one call fires.
         visits: for each function, the arrays whose elements its calls stand for.
         row_flops: arithmetic of one call of the most expensive cell.
+        nested: what a call takes of a recursion that only nests.
         shared_elements: the most elements of matrices that a wave reads once for all its rows.
         native: the program for the native machine, if all values are scalars.
         order: how often derivatives have been taken of what the program computes: with each,
@@ -105,6 +106,7 @@ class Program:
     fires: int
     visits: tuple[Visits, ...]
     row_flops: float
+    nested: Nested
     shared_elements: int
     native: NativeProgram | None
     order: int = 0
@@ -131,6 +133,21 @@ class Program:
     def counts_orders(self) -> bool:
         """Whether a function has no derivative before some have been taken."""
         return any(function.order for function in self.graph.functions)
+
+    @functools.cached_property
+    def closed_over_in_rules(self) -> dict[int, str]:
+        """Outer values that the rules of derivatives to be taken leave out, by position.
+
+        They are closed over by a function, of this name, that is called inside of a rule.
+        """
+        captured = set(self.graph.captured)
+        return {
+            self.outers.index(atom): function.name
+            for function in self.graph.functions
+            if function.order > self.order
+            for atom in region_atoms(function.body)
+            if isinstance(atom, Value) and atom in captured
+        }
 
     @functools.cached_property
     def _has_rules(self) -> bool:
@@ -237,6 +254,7 @@ def _assemble(
         fires=sum(_bound(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
         visits=visits_of(graph, binding, [code.control_params for code in codes]),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
+        nested=nested_work(graph, cells),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
         native=compile_native(graph, binding.outer_of),
     )
