@@ -7,6 +7,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.test_util import check_grads
 from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
