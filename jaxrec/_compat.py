@@ -6,6 +6,7 @@ versions that jaxrec supports.
 
 import contextlib
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -158,7 +159,11 @@ def platforms_of(ctx: Any) -> Sequence[str]:
 def devices_of(ctx: Any) -> int:
     """Among how many devices the arrays of a program are divided that is being lowered."""
     where = ctx.module_context.axis_context
-    return where.num_devices if isinstance(where, _sharding.ShardingContext) else 1
+    if isinstance(where, _sharding.ShardingContext):
+        return where.num_devices
+    own = getattr(where, "manual_axes", ())  # of `shard_map`, which may leave axes to XLA
+    axes = where.mesh.shape.items() if own else ()
+    return math.prod(size for name, size in axes if name not in own)
 
 
 def _unsharded(aval: Any) -> Any:
@@ -411,7 +416,8 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     params = eqn.primitive.get_bind_params(eqn.params)
     if params.get("vmap_method", "") is None:
         params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
-    with eqn.ctx.manager:
+    mesh = jax.sharding.get_abstract_mesh()  # not that around the body, whose context this is
+    with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]
 

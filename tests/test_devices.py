@@ -52,6 +52,33 @@ SHARDED = """
     whole = jax.vmap(halve)(jnp.ones((2, 3)))
     np.testing.assert_allclose(jax.jit(each)(divided), whole, rtol=1e-5)
 
+    # Each axis of a mesh is a device's own or XLA's to divide.
+    square = Mesh(np.array(jax.devices()).reshape(1, 2), ("x", "y"))
+    partly = jax.shard_map(
+        jax.vmap(halve), mesh=square, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}
+    )
+    try:
+        jax.jit(partly)(jnp.ones((2, 3)))
+    except jr.UnsupportedError as error:
+        assert "over all axes of the mesh" in str(error)
+        print("partly manual")
+
+    # The derivative of tanh makes constants, which do not vary.
+    @jr.rec_fn(max_calls=32)
+    def bounded(x, n):
+        return jr.cond(n < 1, lambda: x, lambda: jnp.tanh(x * bounded(x, n - 1)))
+
+    def total(x):
+        own = jax.shard_map(
+            lambda x: bounded(x[0], 2)[None], mesh=mesh, in_specs=P("x"), out_specs=P("x")
+        )
+        return jnp.sum(own(x))
+
+    points = jnp.array([0.5, 0.8])
+    found = jax.jit(jax.grad(lambda x: jnp.sum(jax.grad(total)(x))))(points)
+    own = jax.vmap(jax.grad(jax.grad(lambda x: jnp.tanh(x * jnp.tanh(x * x)))))
+    np.testing.assert_allclose(found, own(points), rtol=1e-4)
+
     # A body may ask which device it is on, and of how many.
     @jr.rec_fn(max_calls=8)
     def placed(x, n):
@@ -86,6 +113,7 @@ def test_shard_map_over_two_devices(tmp_path):
     )
     assert done.stdout.startswith("equal\n"), done.stderr
     assert re.search(r"compiled for arrays on 2 .* Call it inside jax.shard_map", done.stdout)
+    assert "partly manual" in done.stdout
     assert done.returncode == 0, done.stderr
 
 

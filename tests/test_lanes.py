@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from zoo import JAXREC, PYTHON, assert_close
 
@@ -131,3 +132,18 @@ def test_lanes_without_calls_are_batched_by_jax():
     text = str(f.graph(jnp.ones(3), 2))
     assert "select_n" in text
     assert_close(f(jnp.array([4.0, -4.0]), 2), jnp.array([jnp.sin(1.0), jnp.cos(-1.0)]), 1e-6)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize("lanes", [0, 2])
+def test_a_pullback_of_no_cotangents(executor: str, lanes: int) -> None:
+    @jr.rec_fn
+    def power(w: Any, n: Any) -> Any:
+        return jr.cond(n == 0, lambda: jnp.ones(2), lambda: w * power(w, n - 1))
+
+    with jr.executor(executor):
+        exponents = jnp.full(lanes, 2)
+        made, pull = jax.vjp(lambda w: jax.vmap(power, (None, 0))(w, exponents), jnp.ones(2))
+        assert jax.vmap(pull)(jnp.ones((0, *made.shape)))[0].shape == (0, 2)
+        jacobian = jax.jacrev(lambda w: jax.vmap(power, (None, 0))(w, exponents))(jnp.ones(2))
+    np.testing.assert_array_equal(jacobian, np.broadcast_to(2 * np.eye(2), (lanes, 2, 2)))

@@ -422,3 +422,25 @@ def test_known_control_under_jit_needs_no_bound(name):
     np.testing.assert_allclose(found, TRANSFORMED[name](by_hand)(x), rtol=1e-5)
     with pytest.raises(jr.CapacityError, match="Declare one"):
         jax.jit(lambda x, n: power(x, n))(jnp.ones(2), 3)
+
+
+def test_transposes_of_transposes():
+    @jr.rec_fn(max_calls=9)
+    def scaled(w, x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: w * scaled(w, x, n - 1))
+
+    w, x, ct = jnp.array([2.0, 3.0]), jnp.ones(2), jnp.array([1.0, -1.0])
+    pull = jax.vjp(lambda x: scaled(w, x, 2), x)[1]
+    np.testing.assert_array_equal(jax.linear_transpose(pull, x)((ct,))[0], w * w * ct)
+    forward = jax.linearize(lambda x: scaled(w, x, 2), x)[1]
+    back = jax.linear_transpose(forward, x)
+    again = jax.linear_transpose(lambda ct: back(ct)[0], x)
+    np.testing.assert_array_equal(jax.jit(lambda ct: again(ct)[0])(ct), w * w * ct)
+
+    def of_x(tangent):
+        return jax.jvp(lambda w, x: scaled(w, x, 2), (w, x), (0 * w, tangent))[1]
+
+    np.testing.assert_array_equal(jax.linear_transpose(of_x, x)(ct)[0], w * w * ct)
+    pulls = jax.vmap(lambda y: jax.vjp(lambda w: scaled(w, y, 2), w)[1](y)[0])
+    with pytest.raises(jr.UnsupportedError, match="Transpose the pullback and map that"):
+        jax.linear_transpose(pulls, jnp.ones((2, 2)))(jnp.ones((2, 2)))

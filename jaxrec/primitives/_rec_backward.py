@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
 from jaxrec.executors.host._run import run_host_backward
 from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._params import Params, bound
@@ -19,10 +20,11 @@ from jaxrec.primitives._primitives import (
     check_compilable,
     over_stack,
     rec_backward_p,
+    rec_linear_p,
     register_batching,
     run_compiled,
 )
-from jaxrec.primitives._rec_linear import stacked
+from jaxrec.primitives._rec_linear import avals_of, stacked, transposed
 from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import (
@@ -70,7 +72,7 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 @rec_backward_p.def_impl
 def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     given = sum(differentiable(params))
-    if not was_made(operands, params):
+    if not was_made(operands, params) or 0 in operands[-1].shape[: wrt.stack]:
         return list(map(zeros_of, _backward_types(*operands, params=params, wrt=wrt)))
     known = with_residuals(operands, params, wrt, given)
     if params.executor == "host":
@@ -126,6 +128,20 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
 
 
 _compat.register_jvp(rec_backward_p, _backward_jvp)
+
+
+def _backward_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if any(pattern is not None for pattern in wrt.lanes):
+        raise UnsupportedError(
+            f"transposition of jax.vmap of a pullback of {params.program.name}. Transpose the "
+            "pullback and map that, or differentiate it: jax.vjp(pullback, ...)."
+        )
+    types = _backward_types(*avals_of(operands), params=params, wrt=wrt)
+    given = sum(differentiable(params))
+    return transposed(rec_linear_p, types, cts, operands, given, params, wrt)
+
+
+_compat.register_transpose(rec_backward_p, _backward_transpose)
 
 
 def _kept_apart(params: Params, wrt: Wrt) -> dict[int, LanePattern]:

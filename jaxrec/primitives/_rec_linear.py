@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
+from jax.extend.core import Primitive
 
 from jaxrec import _compat
 from jaxrec._values import replaced
@@ -93,18 +94,44 @@ def stacked(aval: ShapedArray, avals: Sequence[Any], wrt: Wrt) -> ShapedArray:
 _compat.register_lowering(rec_linear_p, _run_linear)
 
 
-def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
-    known = [x for x in operands if not _compat.is_undefined_primal(x)]
-    avals = [x.aval if _compat.is_undefined_primal(x) else _compat.aval_of(x) for x in operands]
-    types = _linear_types(*avals, params=params, wrt=wrt)
-    full = [
-        jnp.zeros(a.shape, a.dtype) if type(ct) is _compat.Zero else ct
-        for ct, a in zip(cts, types, strict=True)
-    ]
+def transposed(
+    other: Primitive,
+    types: Sequence[ShapedArray],
+    cts: Sequence[Any],
+    operands: Sequence[Any],
+    given: int,
+    params: Params,
+    wrt: Wrt,
+) -> list[Any]:
+    """The transpose of a linear primitive is the other one, on the cotangents of its results.
+
+    Args:
+        other: the primitive that it becomes.
+        types: of its results.
+        cts: their cotangents.
+        operands: of the primitive, of which it is linear in the last `given`.
+        given: see there.
+        params: its parameters.
+        wrt: likewise.
+    """
+    known, linear = list(operands[:-given]), operands[-given:]
+    pairs = zip(cts, types, strict=True)
+    full = [zeros_of(a) if type(ct) is _compat.Zero else ct for ct, a in pairs]
     vma = _compat.common_vma([_compat.aval_of(x) for x in [*known, *full]])
     full = [_compat.vary_over(x, vma) for x in full]
-    found = rec_backward_p.bind(*known, *full, params=params, wrt=wrt)
-    return [None] * len(known) + list(found)
+    found = other.bind(*known, *full, params=params, wrt=wrt)
+    pairs = zip(linear, found, strict=True)
+    return [None] * len(known) + [ct if _compat.is_undefined_primal(x) else None for x, ct in pairs]
+
+
+def avals_of(operands: Sequence[Any]) -> list[Any]:
+    """The types of operands of which some are unknown."""
+    return [x.aval if _compat.is_undefined_primal(x) else _compat.aval_of(x) for x in operands]
+
+
+def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    types, given = _linear_types(*avals_of(operands), params=params, wrt=wrt), len(wrt.positions)
+    return transposed(rec_backward_p, types, cts, operands, given, params, wrt)
 
 
 _compat.register_transpose(rec_linear_p, _linear_transpose)

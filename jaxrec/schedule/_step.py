@@ -169,8 +169,8 @@ def _lower(ctx: Any, *operands: Any, target: _Target) -> Any:
         raise UnsupportedError(
             f"{target.function}: recursion whose control depends on computed values cannot be "
             "divided among devices, and this one is compiled for arrays on "
-            f"{_compat.devices_of(ctx)} of them. Call it inside jax.shard_map, where each device "
-            "runs its own, or put its arguments on one device."
+            f"{_compat.devices_of(ctx)} of them. Call it inside jax.shard_map over all axes of "
+            "the mesh, where each device runs its own, or put its arguments on one device."
         )
     rule = jax.ffi.ffi_lowering(target.name, has_side_effect=True)
     return rule(ctx, *operands, **target.attributes)
