@@ -278,8 +278,9 @@ def test_too_many_calls_names_the_number_needed() -> None:
     assert caught.value.args == (
         "CAPACITY",
         f"CapacityError: tree_lstm made {calls} calls in one invocation, but max_calls is "
-        f"{calls - 1}. Pass rec_fn(max_calls={calls}) or more (or none, and call eagerly: "
-        "capacity then grows by itself).",
+        f"{calls - 1} (declared, or as many as the nodes that index its calls, each counted once). "
+        f"Pass rec_fn(max_calls={calls}) or more (or none, and call eagerly: capacity then grows "
+        "by itself).",
         calls,
     )
 

@@ -45,11 +45,16 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
         if _compat.evaluates_now():
             return _rec_impl(*operands, params=params)
     else:
-        if params.executor != "host" and not is_native(params) and is_plannable(params, operands):
+        if _has_to_be_bounded(params) and is_plannable(params, operands):
             params = decide_capacity(params, operands)
         vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
         operands = [_compat.vary_over(x, vma) for x in operands]
     return rec_p.bind(*operands, params=params)
+
+
+def _has_to_be_bounded(params: Params) -> bool:
+    """Whether the invocation becomes a part of a program, in which nothing is known any more."""
+    return _compat.is_staged() and params.executor != "host" and not is_native(params)
 
 
 @rec_p.def_impl
