@@ -14,8 +14,8 @@ from jaxrec.split._cells import Cell, Cells
 _ELEMENT_FLOPS = 10.0
 """What an element of any other operation costs: memory traffic and transcendental functions."""
 
-_SCALAR_FLOPS = 150.0
-"""What an operation takes beside its elements, in a loop too."""
+_TURN_FLOPS = 150.0
+"""What an operation takes beside its elements in a turn of a loop."""
 
 _COMPARED_FLOPS = 120.0
 """What sorting takes for an element and every doubling of their number."""
@@ -83,15 +83,18 @@ def _before_last_call(region: Region, cells: Cells) -> Nested:
 
 
 def _time_in_flops(cell: Cell) -> float:
-    return sum(e.times * _time(e) for e in _equations(cell.ops, _TURNS))
+    return sum(map(_time, _equations(cell.ops, _TURNS)))
 
 
 def _time(e: _Equation) -> float:
     if e.name == "sort":
         size = sum(aval.size for aval in e.outs)
-        return _COMPARED_FLOPS * size * math.log2(max(e.outs[0].shape[e.params["dimension"]], 2))
-    fixed = _CALLBACK_FLOPS if "callback" in e.name else _LONG_FLOPS.get(e.name, _SCALAR_FLOPS)
-    return fixed + _flops(e.name, e.params, e.ins, e.outs)
+        length = e.outs[0].shape[e.params["dimension"]]
+        return e.times * _COMPARED_FLOPS * size * math.log2(max(length, 2))
+    fixed = _CALLBACK_FLOPS if "callback" in e.name else _LONG_FLOPS.get(e.name, 0.0)
+    # XLA makes one of many operations, but in each turn of a loop again.
+    again = (e.times - 1) * _TURN_FLOPS
+    return again + e.times * (fixed + _flops(e.name, e.params, e.ins, e.outs))
 
 
 def shared_elements(cell: Cell) -> int:
