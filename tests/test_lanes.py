@@ -147,3 +147,33 @@ def test_a_pullback_of_no_cotangents(executor: str, lanes: int) -> None:
         assert jax.vmap(pull)(jnp.ones((0, *made.shape)))[0].shape == (0, 2)
         jacobian = jax.jacrev(lambda w: jax.vmap(power, (None, 0))(w, exponents))(jnp.ones(2))
     np.testing.assert_array_equal(jacobian, np.broadcast_to(2 * np.eye(2), (lanes, 2, 2)))
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_arrays_of_numpy_of_64_bits(executor: str, dtype: Any) -> None:
+    """`jax.vmap` takes them for arrays of 32 bits, and hands them on as they are."""
+
+    @jr.rec_fn
+    def power(w: Any, n: Any) -> Any:
+        return jr.cond(n <= 0, lambda: w, lambda: jnp.sin(w * power(w, n - 1)))
+
+    def mapped(numbers: Any) -> Any:
+        run = jax.vmap(lambda w, n: power(w * jnp.ones(2), n), (None, 0))
+        return run(0.7, numbers), jax.grad(lambda w: run(w, numbers).sum())(0.7)
+
+    with jr.executor(executor):
+        found, expected = mapped(np.array([5, 3], dtype)), mapped(jnp.array([5, 3], jnp.int32))
+    assert_close(found, expected, 1e-6)
+
+
+def test_a_tangent_that_is_a_number_of_python() -> None:
+    @jr.rec_fn
+    def power(w: Any, n: Any) -> Any:
+        return jr.cond(n <= 0, lambda: jnp.ones(2), lambda: w * power(w, n - 1))
+
+    def slope(w: Any, n: Any) -> Any:
+        return jax.jvp(lambda w: power(w, n), (w,), (1.0,))[1]
+
+    found = jax.vmap(slope)(jnp.array([2.0, 3.0]), jnp.array([3, 2]))
+    np.testing.assert_array_equal(found, [[12.0, 12.0], [6.0, 6.0]])

@@ -214,6 +214,7 @@ class TestTracing:
         assert pickle.loads(pickle.dumps(halved)) is copy.copy(halved) is halved
         method = pickle.loads(pickle.dumps(Scaled(3).power))
         assert method(2) == 9
+        assert pickle.loads(pickle.dumps(Scaled.power))(Scaled(3), 2) == 9
         changed = pickle.loads(pickle.dumps(halved.with_options(max_calls=4)))
         assert changed is not halved
         with pytest.raises(jr.CapacityError, match="max_calls is 4"):

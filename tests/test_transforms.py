@@ -14,6 +14,7 @@ from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
+from jaxrec._errors import RUN_TIME_ERRORS
 
 RNN = tree_rnn(JAXREC)
 PLAIN = tree_rnn(PYTHON)
@@ -444,3 +445,19 @@ def test_transposes_of_transposes():
     pulls = jax.vmap(lambda y: jax.vjp(lambda w: scaled(w, y, 2), w)[1](y)[0])
     with pytest.raises(jr.UnsupportedError, match="Transpose the pullback and map that"):
         jax.linear_transpose(pulls, jnp.ones((2, 2)))(jnp.ones((2, 2)))
+
+
+def test_a_wrong_index_in_a_branch_that_does_not_run():
+    """Also where it is known when JAX traces."""
+    left = jnp.array([30, -1])
+
+    @jr.rec_fn
+    def down(w, i):
+        return jr.cond(left[i] < 0, lambda: w, lambda: jnp.sin(down(w, left[i])))
+
+    def run(taken, w):
+        return jax.lax.cond(taken, lambda: down(w, 0), lambda: w)
+
+    assert jax.jit(run)(False, jnp.ones(2)).sum() == 2
+    with pytest.raises(RUN_TIME_ERRORS, match=r"down read .*\[30\], which is out of range"):
+        jax.jit(run)(True, jnp.ones(2))

@@ -116,7 +116,12 @@ class Interpreter:
             return (yield from self._region(op.regions[chosen], dict(env)))
         values = [_read(env, a) for a in op.inputs]
         self._check_index(op, values)
-        return apply_equation(op.eqn, values, self._order - self._running.order)
+        try:
+            return apply_equation(op.eqn, values, self._order - self._running.order)
+        except Exception as error:
+            path = format_path(self._path())
+            error.add_note(f"This is from a call of {self._running.name}. Call path: {path}.")
+            raise
 
     def _check_index(self, op: Prim, values: Sequence[Any]) -> None:
         """A read of one element by an index that is out of range is an error, not a clamp."""

@@ -188,7 +188,7 @@ def axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
 def _at_front(x: Any, dim: Any, size: int) -> Any:
     if dim is _compat.not_mapped:
         broadcast = np.broadcast_to if isinstance(x, np.ndarray) else jnp.broadcast_to
-        return broadcast(x, (size, *x.shape))
+        return broadcast(x, (size, *np.shape(x)))
     return x if dim == 0 else jnp.moveaxis(x, dim, 0)
 
 

@@ -89,7 +89,7 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
             return outs, [_compat.not_mapped] * len(outs)
         if name == ROWS:
             how["params"] = how["params"].of_rows(size)
-        return rule(operands, dims, **how)
+        return rule(list(map(_compat.typed, operands)), dims, **how)
 
     _compat.register_batching_by_axis(primitive, batched)
 
@@ -134,8 +134,21 @@ def run_compiled(
     except RUN_TIME_ERRORS as error:
         own = from_runtime(error)
         if own is None:
+            error.add_note(_where(params, error))
             raise
         raise own from None
+
+
+def _where(params: Params, error: Exception) -> str:
+    """What a failure of a compiled program that is not one of the scheduler comes from."""
+    name, calls = params.program.name, params.max_calls
+    if "RESOURCE_EXHAUSTED" in str(error):
+        return (
+            f"This is from {name}, with room for {calls} calls. There was not enough memory: call "
+            "it on fewer roots at a time, declare fewer max_calls=, or take the gradient under "
+            "jax.checkpoint."
+        )
+    return f'This is from {name}. On jaxrec.executor("host") the error tells which call made it.'
 
 
 def compiled_programs(program: Program) -> int:

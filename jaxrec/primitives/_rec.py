@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec._errors import UnsupportedError
+from jaxrec._errors import JaxRecError, UnsupportedError
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
@@ -46,7 +47,8 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
             return _rec_impl(*operands, params=params)
     else:
         if _has_to_be_bounded(params) and is_plannable(params, operands):
-            params = decide_capacity(params, operands)
+            with contextlib.suppress(JaxRecError):  # perhaps it never runs
+                params = decide_capacity(params, operands)
         vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
         operands = [_compat.vary_over(x, vma) for x in operands]
     return rec_p.bind(*operands, params=params)

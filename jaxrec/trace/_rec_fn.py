@@ -57,6 +57,8 @@ class RecFn:
             return _with_options, self._changed_from
         if self._bound:
             return getattr, (*self._bound, self._name)
+        if self._owner is not None:
+            return getattr, (self._owner, self._name)
         return getattr(self._fun, "__qualname__", self._name)
 
     def _copy(self) -> RecFn:
