@@ -74,7 +74,7 @@ def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         known, on = call_on_graph(operands, params, wrt, len(wrt.positions))
         assert params.host is not None
         made = run_compiled("rec_linear", _run_linear, on, known, wrt)
-        return made if params.host.is_default else list(map(params.host.at_home, made))
+        return list(map(params.host.at_home, made))
     known = with_residuals(operands, params, wrt, len(wrt.positions))
     return run_compiled("rec_linear", _run_linear, params, known, wrt)
 
