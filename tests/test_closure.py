@@ -349,8 +349,12 @@ class Deep(linen.Module):
 def test_layers_of_linen():
     x = jnp.ones(2)
     variables = Deep().init(jax.random.key(0), x, 2, first=True)
-    dense = functools.partial(linen.Dense(2).apply, {"params": variables["params"]["dense"]})
-    found = Deep().apply(variables, x, 2)
+    own = {"params": variables["params"]["dense"]}
+
+    def dense(x: Any) -> Any:
+        return linen.Dense(2).apply(own, x)
+
+    found: Any = Deep().apply(variables, x, 2)
     np.testing.assert_allclose(found, jnp.tanh(dense(jnp.tanh(dense(x)))), rtol=1e-6)
     with pytest.raises(jr.UnsupportedError, match=r"go is called while .* initialises Deep"):
         Deep().init(jax.random.key(0), x, 2)

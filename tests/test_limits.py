@@ -229,6 +229,12 @@ def test_costly_cells_nest_less_deeply(monkeypatch):
         jax.vmap(turn, (None, 0))(jnp.eye(512), jnp.ones((8, 512)))
 
 
+def default_depth(fun, *args):
+    limits = stepped_limits(fun._invocation(*fun._bind(args, {})).program, "graph", 1)
+    assert limits is not None
+    return limits.depth
+
+
 def python_sees(x):
     type_ = jax.ShapeDtypeStruct(x.shape, x.dtype)
     return jax.pure_callback(np.asarray, type_, x, vmap_method="sequential")
@@ -251,8 +257,7 @@ def test_default_depth_by_what_a_step_takes(step, size, least, most):
     def endless(x):
         return jr.cond(jnp.sum(x) < -1e9, lambda: x, lambda: endless(step(x)))
 
-    program = endless._invocation(*endless._bind((jnp.ones(size),), {})).program
-    assert least <= stepped_limits(program, "graph", 1).depth <= most
+    assert least <= default_depth(endless, jnp.ones(size)) <= most
 
 
 def test_default_depth_counts_calls_that_return_on_the_way():
@@ -263,8 +268,7 @@ def test_default_depth_counts_calls_that_return_on_the_way():
 
         return jr.cond((i == 0) | (jnp.sum(x) < -1e9), lambda: x, go)
 
-    program = endless._invocation(*endless._bind((jnp.ones(3), 1), {})).program
-    assert 250_000 < stepped_limits(program, "graph", 1).depth < 500_000
+    assert 250_000 < default_depth(endless, jnp.ones(3), 1) < 500_000
 
 
 class TestLimits:
