@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 
 import jax
 import jax.numpy as jnp
@@ -302,33 +301,6 @@ class TestIndices:
         with pytest.raises(jr.JaxRecError, match=self.message) as same:
             total(ONE, WRONG, 0)
         assert str(e.value) == str(same.value)
-
-
-class TestErrorsOfPython:
-    @pytest.mark.parametrize(
-        ("executor", "note"),
-        [
-            ("graph", r"^This is from seen\. On jaxrec\.executor\(\"host\"\)"),
-            ("reference", r"^This is from a call of seen\. Call path: seen -> seen\[0\]\."),
-        ],
-    )
-    def test_tell_whose_they_are(self, executor, note):
-        def look(x):
-            if x > 2:
-                raise KeyError("too large")
-            return x
-
-        @jr.rec_fn
-        def seen(x, n):
-            def more():
-                y = jax.pure_callback(look, jax.ShapeDtypeStruct((), x.dtype), x + 1)
-                return seen(y, n - 1)
-
-            return jr.cond(n == 0, lambda: x, more)
-
-        with jr.executor(executor), pytest.raises(Exception, match="too large") as e:
-            seen(jnp.float32(1), 3)
-        assert any(re.search(note, text) for text in e.value.__notes__)
 
 
 class TestCapacity:

@@ -1,6 +1,8 @@
-"""Operations that bodies may not have, or policies that may not be asked for."""
+"""Operations that bodies may not have, or that fail, and policies that may not be asked for."""
 
 from __future__ import annotations
+
+import re
 
 import jax
 import jax.numpy as jnp
@@ -48,3 +50,30 @@ class TestOperations:
         message = "policy= offloads the result of name to .*save_only_these_names"
         with jr.executor(executor), pytest.raises(jr.UnsupportedError, match=message):
             jax.grad(lambda x: f(x, 2).sum())(jnp.ones(3))
+
+
+class TestErrorsOfPython:
+    @pytest.mark.parametrize(
+        ("executor", "note"),
+        [
+            ("graph", r"^This is from seen\. On jaxrec\.executor\(\"host\"\)"),
+            ("reference", r"^This is from a call of seen\. Call path: seen -> seen\[0\]\."),
+        ],
+    )
+    def test_tell_whose_they_are(self, executor, note):
+        def look(x):
+            if x > 2:
+                raise KeyError("too large")
+            return x
+
+        @jr.rec_fn
+        def seen(x, n):
+            def more():
+                y = jax.pure_callback(look, jax.ShapeDtypeStruct((), x.dtype), x + 1)
+                return seen(y, n - 1)
+
+            return jr.cond(n == 0, lambda: x, more)
+
+        with jr.executor(executor), pytest.raises(Exception, match="too large") as e:
+            seen(jnp.float32(1), 3)
+        assert any(re.search(note, text) for text in e.value.__notes__)

@@ -119,13 +119,10 @@ class _Scope:
         """What a needed value is computed from."""
         if not _scalar.fits(atom.aval):
             raise _NotScalarError
-        op = (
-            None
-            if isinstance(atom, Const) or self.arrays.is_array(atom)
-            else self.graph.makers.get(atom)
-        )
+        if isinstance(atom, Const) or self.arrays.is_array(atom):
+            return ()
+        op = self.graph.makers.get(atom)
         if isinstance(op, Switch):
-            assert isinstance(atom, Value)
             return op.sources(atom)
         if not isinstance(op, Prim):
             return ()
