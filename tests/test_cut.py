@@ -10,7 +10,8 @@ import numpy as np
 from jax.core import ShapedArray
 from zoo import assert_close, normal
 
-from jaxrec.transpose._cell_vjp import CellVjp, Operands, TracedCell, cell_vjp, trace_cell
+from jaxrec.transpose._cell_vjp import CellVjp
+from jaxrec.transpose._traced_cell import Operands, TracedCell, trace_cell
 
 ROWS, SIZE, OUT = 3, 8, 4
 
@@ -30,9 +31,9 @@ def vjp_of(cell: Any, *weights: Any) -> CellVjp:
 
     def traced(width: int) -> TracedCell:
         rows = ShapedArray((width, SIZE), np.dtype(np.float32))
-        return trace_cell(cell, Operands((*outer, rows), len(outer), (0, 1), (2,), (True,)))
+        return trace_cell(cell, Operands(width, (*outer, rows), len(outer), (0, 1), (2,), (True,)))
 
-    return cell_vjp(traced(ROWS), traced(2), ROWS, 2)
+    return CellVjp(traced(ROWS), traced(2))
 
 
 def gradients(cell: Any, tensor: Any, bias: Any, v: Any, ct: Any) -> tuple[list[Any], Any]:

@@ -17,15 +17,9 @@ from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.transpose._cell_vjp import (
-    CellVjp,
-    FoldedRowsError,
-    Operands,
-    Policy,
-    TracedCell,
-    cell_vjp,
-    trace_cell,
-)
+from jaxrec.transpose._cell_vjp import CellVjp
+from jaxrec.transpose._cut import FoldedRowsError
+from jaxrec.transpose._traced_cell import Operands, Policy, TracedCell, trace_cell
 
 
 def has_cotangent(aval: Any) -> bool:
@@ -76,7 +70,7 @@ class Backward:
     def _cut(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> CellVjp:
         other = next((n for n in self.layout.widths if n != width), width + 1)
         traced = self._trace(spec, width, own_rows, row_by_row)
-        return cell_vjp(traced, self._trace(spec, other, own_rows, row_by_row), width, other)
+        return CellVjp(traced, self._trace(spec, other, own_rows, row_by_row))
 
     def _trace(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> TracedCell:
         key = (spec.cell.index, width, own_rows, row_by_row)
@@ -135,6 +129,7 @@ class Backward:
         avals += [_shape((width, *a.shape), a.dtype) for a in rows]
         first = len(spec.outers) + len(spec.cell.exports)
         return Operands(
+            width=width,
             avals=tuple(avals),
             outers=len(spec.outers),
             wrt_outers=tuple(k for k, p in enumerate(spec.outers) if p in self._wrt),

@@ -1,0 +1,167 @@
+"""A batched cell and its derivative as two jaxprs, which `jaxrec/transpose/_cut.py` cuts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, JaxprEqn
+
+from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
+from jaxrec._values import replaced
+from jaxrec.executors._choice import inside_a_cell
+
+Policy = Callable[..., bool] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Operands:
+    """The operands of a batched cell, flat, and which of them cotangents are asked for.
+
+    Attributes:
+        width: rows of a wave.
+        avals: types at that width: outer values, control scalars, tape inputs.
+        outers: how many of them are outer values.
+        wrt_outers: positions of the outer values to differentiate.
+        wrt_inputs: positions of the tape inputs to differentiate.
+        carries: for each output of the cell, whether it has a cotangent.
+    """
+
+    width: int
+    avals: tuple[Any, ...]
+    outers: int
+    wrt_outers: tuple[int, ...]
+    wrt_inputs: tuple[int, ...]
+    carries: tuple[bool, ...]
+
+    @property
+    def wrt(self) -> tuple[int, ...]:
+        """All differentiated positions."""
+        return self.wrt_outers + self.wrt_inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedCell:
+    """The forward and the backward jaxpr of a cell at one width, nested calls inlined.
+
+    Attributes:
+        operands: what the cell takes.
+        forward: operands to outputs and the leaves of the vjp function.
+        backward: leaves and output cotangents to operand cotangents.
+        outputs: number of outputs of the cell.
+    """
+
+    operands: Operands
+    forward: ClosedJaxpr
+    backward: ClosedJaxpr
+    outputs: int
+
+
+def trace_cell(
+    fun: Callable[..., list[Any]], operands: Operands, policy: Policy = None
+) -> TracedCell:
+    """Differentiates a cell at one width.
+
+    Args:
+        fun: the batched cell, a function of its flat operands.
+        operands: what it takes, with at least two rows: JAX treats axes of size 1 apart, and the
+            cut must be the same at every width.
+        policy: which intermediate results to keep, as for `jax.checkpoint`.
+    """
+    trees: list[Any] = []
+    counts: list[int] = []
+
+    def forward(*values: Any) -> list[Any]:
+        def of_wrt(*changed: Any) -> list[Any]:
+            outs = fun(*replaced(values, operands.wrt, changed))
+            return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
+
+        outs = fun(*values)
+        kept = jax.checkpoint(of_wrt, policy=_on_tapes(policy or _keeps_products))
+        _, vjp = jax.vjp(kept, *(values[p] for p in operands.wrt))
+        leaves, tree = jax.tree.flatten(vjp)
+        trees.append(tree)
+        counts.append(len(outs))
+        return [*outs, *leaves]
+
+    traced_forward = _inline(jax.make_jaxpr(forward)(*operands.avals))
+    outputs = counts[-1]
+    types = traced_forward.out_avals
+    cotangents = [a for a, c in zip(types[:outputs], operands.carries, strict=True) if c]
+
+    def backward(leaves: list[Any], cts: list[Any]) -> Any:
+        with inside_a_cell():
+            return list(jax.tree.unflatten(trees[-1], leaves)(list(cts)))
+
+    leaves = [_shape(a) for a in types[outputs:]]
+    traced = jax.make_jaxpr(backward)(leaves, [_shape(a) for a in cotangents])
+    return TracedCell(operands, traced_forward, _inline(traced), outputs)
+
+
+def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
+    """The policy, checked to ask for nothing but keeping or not."""
+
+    def keeps(primitive: Any, *avals: Any, **params: Any) -> Any:
+        kept = policy(primitive, *avals, **params)
+        if hasattr(kept, "dst"):
+            raise UnsupportedError(
+                f"policy= offloads the result of {primitive.name} to {kept.dst}; residuals of "
+                "recursive calls stay where the calls run. Keep them, or compute them again: "
+                "jax.checkpoint_policies.save_only_these_names."
+            )
+        return kept
+
+    return keeps
+
+
+def _keeps_products(primitive: Any, *avals: Any, **params: Any) -> bool:
+    """The default policy: keeps matrix products; none of complex numbers, which JAX cannot mark.
+
+    On CPU it is faster to compute activations again than to write and read them.
+    """
+    if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in avals):
+        return False
+    return jax.checkpoint_policies.dots_saveable(primitive, *avals, **params)
+
+
+def _shape(aval: Any) -> Any:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _inline(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same function without nested calls, so that it can be cut anywhere."""
+
+    def run(*args: Any) -> list[Any]:
+        return _run_inlined(closed.jaxpr, closed.consts, args)
+
+    return jax.make_jaxpr(run)(*(_shape(v.aval) for v in closed.jaxpr.invars))
+
+
+def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    env.update(zip(jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if _compat.is_literal(atom) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        values = [read(a) for a in eqn.invars]
+        if eqn.primitive.name == "reduce_precision" and _keeps_precision(eqn):
+            outs = values
+        elif (inner := _compat.inlined(eqn)) is not None:
+            outs = _run_inlined(inner.jaxpr, inner.consts, values)
+        else:
+            outs = _compat.bind_equation(eqn, values)
+        env.update(zip(eqn.outvars, outs, strict=True))
+    return [read(a) for a in jaxpr.outvars]
+
+
+def _keeps_precision(eqn: JaxprEqn) -> bool:
+    """Whether an equation only marks a residual: it rounds to the precision that there is."""
+    aval: Any = eqn.outvars[0].aval
+    kept = jnp.finfo(aval.dtype)
+    return eqn.params["exponent_bits"] >= kept.nexp and eqn.params["mantissa_bits"] >= kept.nmant
