@@ -175,26 +175,42 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
 
     Inside of a transformation JAX keeps an entry in the cache of a jitted function for every call.
     The types of arrays on a mesh with explicit axes say how they are divided among devices, and
-    tapes are none of that mesh. Results have the types that they have in the mesh around.
+    tapes are none of that mesh. Results have the types that JAX gives the results of operations on
+    these operands.
     """
+    mesh = _explicit_mesh(operands)
     devices = _config.device_context.swap_local(None)
     try:
         with _core.eval_context(), without_mesh(), _types_of(operands):
             made = run(*map(_with_auto_axes, operands))
     finally:
         _config.device_context.set_local(devices)
-    return list(map(_in_this_mesh, made))
+    return [_in_mesh(x, mesh) for x in made]
+
+
+def _explicit_mesh(values: Sequence[Any]) -> Any:
+    """The mesh around, or the one with explicit axes that a value is divided over."""
+    around = jax.sharding.get_abstract_mesh()
+    if not around.empty:
+        return around
+    found = (x.sharding for x in values if _has_explicit_axes(x))
+    return next((at.mesh for at in found), around)
+
+
+def _has_explicit_axes(value: Any) -> bool:
+    at = getattr(value, "sharding", None)
+    return isinstance(at, jax.sharding.NamedSharding) and not at.mesh.are_all_axes_auto
 
 
 def _with_auto_axes(value: Any) -> Any:
-    at = getattr(value, "sharding", None)
-    if not isinstance(at, jax.sharding.NamedSharding) or at.mesh.are_all_axes_auto:
+    if not _has_explicit_axes(value):
         return value
+    at = value.sharding
     return _with_axes(value, at, (jax.sharding.AxisType.Auto,) * len(at.mesh.axis_names))
 
 
-def _in_this_mesh(value: Any) -> Any:
-    mesh, at = jax.sharding.get_abstract_mesh(), getattr(value, "sharding", None)
+def _in_mesh(value: Any, mesh: Any) -> Any:
+    at = getattr(value, "sharding", None)
     if mesh.empty or not isinstance(at, jax.sharding.NamedSharding):
         return value
     if at.mesh.axis_names != mesh.axis_names:
@@ -210,10 +226,7 @@ def _with_axes(value: Any, at: jax.sharding.NamedSharding, types: tuple[Any, ...
 
 def with_axes_of(value: Any, like: Any) -> Any:
     """An array with the type that another one of its shape has on a mesh with explicit axes."""
-    at = getattr(like, "sharding", None)
-    if not isinstance(at, jax.sharding.NamedSharding) or at.mesh.are_all_axes_auto:
-        return value
-    return jax.device_put(value, at)
+    return jax.device_put(value, like.sharding) if _has_explicit_axes(like) else value
 
 
 def without_mesh() -> Any:

@@ -186,26 +186,37 @@ def test_explicit_axes_of_a_mesh():
         def f(w, x, n):
             return jr.cond(n < 1, lambda: x * w, lambda: jnp.sin(f(w, x * 1.5, n - 1)))
 
-        def both(w, x):
-            return f(w, x, 3), *jax.grad(lambda w, x: f(w, x, 3).sum(), (0, 1))(w, x)
+        def value(w, x):
+            return f(w, x, 3)
+
+        def forward(w, x):
+            return jax.jvp(value, (w, x), (w, x))[1]
+
+        def gradients(w, x):
+            return jax.grad(lambda w, x: value(w, x).sum(), (0, 1))(w, x)
 
         types = (jax.sharding.AxisType.Explicit,)
         mesh = jax.make_mesh((2,), ("d",), axis_types=types)
         x, w = jnp.arange(4.0), jnp.ones(4)
-        expected = both(w, x)
         divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
         copied = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
 
-        def check(*given):
-            for a, b in zip(both(*given), expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-6)
+        def check(of, *given):
+            # What JAX can add the arguments to, each, as it can what it computes of them.
+            for a, b in zip(jax.tree.leaves(of(*given)), jax.tree.leaves(of(w, x)), strict=True):
+                for other, same in zip(given, (w, x), strict=True):
+                    np.testing.assert_allclose(a + other, b + same, rtol=1e-6)
 
-        for executor in ("graph", "host"):
+        for executor in ("graph", "host", "reference"):
             with jr.executor(executor):
-                for given in ((w, divided), (copied, divided), (copied, x)):
-                    check(*given)
-                with jax.set_mesh(mesh):
-                    check(w, divided)
+                for of in (value, forward):
+                    for given in ((w, divided), (copied, divided), (copied, x)):
+                        check(of, *given)
+                    with jax.set_mesh(mesh):
+                        check(of, w, divided)
+                with jax.set_mesh(mesh):  # JAX asks for it in gradients, also without recursion
+                    check(gradients, w, divided)
+                    check(gradients, copied, divided)
         print("done")
     """
     check_in_a_process(script)

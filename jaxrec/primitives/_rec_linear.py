@@ -74,7 +74,8 @@ def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         known, on = call_on_graph(operands, params, wrt, len(wrt.positions))
         assert params.host is not None
         made = run_compiled("rec_linear", _run_linear, on, known, wrt)
-        return list(map(params.host.at_home, made))
+        # What is divided over a mesh stays: the mesh around is made of its devices.
+        return [params.host.at_home(x) if len(x.devices()) == 1 else x for x in made]
     known = with_residuals(operands, params, wrt, len(wrt.positions))
     return run_compiled("rec_linear", _run_linear, params, known, wrt)
 
