@@ -143,12 +143,12 @@ def operands(
     rows: _wave.Rows = _wave.all_rows,
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The outer values, control scalars and tape inputs of `width` rows of a cell."""
-    tables, index = bound.tables, spec.cell.index
-    lanes = rows(_wave.cell_lanes(spec, tables, start, width))
-    exports = [rows(_wave.block(x, start, width)) for x in tables.exports[index]]
+    tables = bound.tables.cells[spec.cell.index]
+    lanes = rows(_wave.block(tables.lane, start, width))
+    exports = [rows(_wave.block(x, start, width)) for x in tables.exports]
     inputs = [
         gather_rows(tapes[c], rows(_wave.block(reads, start, width)))
-        for c, reads in zip(spec.inputs, tables.reads[index], strict=True)
+        for c, reads in zip(spec.inputs, tables.reads, strict=True)
     ]
     return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
 
@@ -161,12 +161,12 @@ def operands_at(
     read: Callable[[Any, Any], Any],
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The same for any rows of a cell; `read` gathers from a tape."""
-    tables, index = bound.tables, spec.cell.index
-    lanes = gather(tables.lane[index], rows)
-    exports = [gather(x, rows) for x in tables.exports[index]]
+    tables = bound.tables.cells[spec.cell.index]
+    lanes = gather(tables.lane, rows)
+    exports = [gather(x, rows) for x in tables.exports]
     inputs = [
         read(tapes[c], gather(reads, rows))
-        for c, reads in zip(spec.inputs, tables.reads[index], strict=True)
+        for c, reads in zip(spec.inputs, tables.reads, strict=True)
     ]
     return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
 

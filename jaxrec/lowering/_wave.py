@@ -136,7 +136,7 @@ def outer_by_row(spec: CellSpec, patterns: Sequence[LanePattern | None]) -> list
 
 def cell_lanes(spec: CellSpec, tables: Tables, start: Any, width: int) -> Any:
     """The lanes of `width` cell rows from `start`."""
-    return block(tables.lane[spec.cell.index], start, width)
+    return block(tables.cells[spec.cell.index].lane, start, width)
 
 
 def run_waves(

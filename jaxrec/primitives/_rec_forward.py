@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
 
@@ -23,7 +24,6 @@ from jaxrec.primitives._primitives import (
 from jaxrec.primitives._rec import rec, rec_jvp
 from jaxrec.primitives._residuals import MADE, backward_of, blank_residuals, residual_types
 from jaxrec.primitives._results import outcome, outcome_types
-from jaxrec.schedule._layout import flat_tables
 from jaxrec.transpose._backward import settle_residuals
 from jaxrec.transpose._cells import residual_cell, residual_tapes
 
@@ -35,7 +35,7 @@ def run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     cells = residual_cell(backward), residual_tapes(backward)
     at, tapes, kept = run_invocation(params, backward.layout, operands, *cells)
     flat = [x for tape in settle_residuals(at, kept) for x in tape]
-    made = MADE, *flat_tables(at.tables), *tapes, *flat
+    made = MADE, *jax.tree.leaves(at.tables), *tapes, *flat
     return [*outcome(at, results(at, tapes)), *made]
 
 

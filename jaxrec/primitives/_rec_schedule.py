@@ -27,7 +27,7 @@ from jaxrec.primitives._primitives import (
     zero_tangent,
 )
 from jaxrec.primitives._residuals import MADE, UNTAKEN
-from jaxrec.schedule._layout import Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._layout import Tables, table_types
 from jaxrec.schedule._plan import plan_in_program
 
 
@@ -39,7 +39,8 @@ def schedule_of(params: Params, operands: Sequence[Any], state: Any = MADE) -> T
     surely = _compat.is_concrete(state) and int(state) != UNTAKEN
     still = jax.lax.stop_gradient(list(operands))
     flat = rec_schedule_p.bind(state, *still, params=params, surely=surely)
-    return unflatten_tables(table_types(params.program, params.layout()), flat)
+    like = table_types(params.program, params.layout())
+    return jax.tree.unflatten(jax.tree.structure(like), flat)
 
 
 def _run_schedule(state: Any, *operands: Any, params: Params, surely: bool) -> list[Any]:
@@ -48,13 +49,14 @@ def _run_schedule(state: Any, *operands: Any, params: Params, surely: bool) -> l
 
     def make() -> list[Any]:
         if params.program.is_stepped:  # it is found by running
-            return flat_tables(run_invocation(params, layout, operands)[0].tables)
-        return flat_tables(plan_in_program(params.program, layout, plan_inputs(params, operands)))
+            return jax.tree.leaves(run_invocation(params, layout, operands)[0].tables)
+        inputs = plan_inputs(params, operands)
+        return jax.tree.leaves(plan_in_program(params.program, layout, inputs))
 
     def nothing() -> list[Any]:
         tables = table_types(params.program, layout)
         blank = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), tables)
-        return flat_tables(dataclasses.replace(blank, waves=blank.waves - 1))
+        return jax.tree.leaves(dataclasses.replace(blank, waves=blank.waves - 1))
 
     return make() if surely else jax.lax.cond(state != UNTAKEN, make, nothing)
 
@@ -69,7 +71,7 @@ def _schedule_impl(*operands: Any, params: Params, surely: bool) -> list[Any]:
 @rec_schedule_p.def_abstract_eval
 def _schedule_types(*avals: Any, params: Params, surely: bool) -> list[ShapedArray]:
     vma = _compat.common_vma(avals)
-    types = flat_tables(table_types(params.program, params.layout()))
+    types = jax.tree.leaves(table_types(params.program, params.layout()))
     return [_compat.with_vma(ShapedArray(t.shape, t.dtype), vma) for t in types]
 
 

@@ -22,10 +22,8 @@ from jaxrec.primitives._primitives import Wrt
 from jaxrec.schedule._layout import (
     Layout,
     Tables,
-    flat_tables,
     make_layout,
     table_types,
-    unflatten_tables,
 )
 from jaxrec.transpose._cells import Backward, has_cotangent
 
@@ -62,7 +60,7 @@ def residual_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[Shape
         return _opaque_types(params, wrt, avals)
     backward = backward_of(params, wrt, avals)
     layout, program = backward.layout, params.program
-    tables = flat_tables(table_types(program, layout))
+    tables = jax.tree.leaves(table_types(program, layout))
     types = [_STATE, *(ShapedArray(t.shape, t.dtype) for t in tables)]
     for rows, aval in zip(layout.value_rows, program.classes, strict=True):
         types.append(ShapedArray((rows, *aval.shape), aval.dtype))
@@ -104,8 +102,8 @@ def split_residuals(
     params: Params, backward: Backward, residuals: Sequence[Any]
 ) -> tuple[Any, list[Any], list[list[Any]]]:
     like = table_types(params.program, backward.layout)
-    count = len(flat_tables(like))
-    tables = unflatten_tables(like, residuals[1 : 1 + count])
+    count = len(jax.tree.leaves(like))
+    tables = jax.tree.unflatten(jax.tree.structure(like), residuals[1 : 1 + count])
     rest = iter(residuals[1 + count :])
     tapes = [next(rest) for _ in params.program.classes]
     kept = [[next(rest) for _ in backward.residual_types(s)] for s in params.program.cells]

@@ -36,9 +36,7 @@ from jaxrec.schedule._layout import (
     Layout,
     Tables,
     bucket,
-    flat_tables,
     table_types,
-    unflatten_tables,
 )
 from jaxrec.schedule._plan import plan_in_program
 from jaxrec.split._program import Program
@@ -181,9 +179,9 @@ def _median(run: Callable[[], Any]) -> float:
 def _filled(program: Program, layout: Layout, core: Any) -> Tables:
     """The tables of a schedule, as the compiled program gets them."""
     types = table_types(program, layout)
-    buffers = [np.zeros(t.shape, t.dtype) for t in flat_tables(types)]
+    buffers = [np.zeros(t.shape, t.dtype) for t in jax.tree.leaves(types)]
     core.fill(buffers, [*layout.value_rows, *layout.read_rows], layout.readers)
-    return unflatten_tables(types, [jnp.asarray(x) for x in buffers])
+    return jax.tree.unflatten(jax.tree.structure(types), [jnp.asarray(x) for x in buffers])
 
 
 def _cell_times(at: Bound, tapes: Sequence[Any], waves: Any) -> Iterator[CellTime]:

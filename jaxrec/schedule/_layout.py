@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxrec._errors import CapacityError
-from jaxrec.split._program import Program
+from jaxrec.split._program import CellSpec, Program
 
 _WIDEST = 256
 """The largest batch size at which cells are compiled: wider ones are no faster a row, or slower."""
@@ -236,17 +236,33 @@ def bucket(count: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
+class CellTables:
+    """What a cell reads each time that it is fired, a row a firing; a JAX pytree.
+
+    Attributes:
+        reads: for each input, the value row that is read.
+        readers: for each output, where its readers start in `reader_rows`.
+        exports: the control scalars.
+        lane: the lane.
+    """
+
+    reads: tuple[jax.Array, ...]
+    readers: tuple[jax.Array, ...]
+    exports: tuple[jax.Array, ...]
+    lane: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
 class Tables:
     """A schedule as arrays, a JAX pytree; see `csrc/core` for how rows are numbered.
+
+    Its leaves are the output buffers of the scheduler, in their order.
 
     Attributes:
         info: counters, and where results are read.
         waves: a wave a row: kind, count, first cell row, first rows written and read.
-        reads: for each cell and input, the value row that each cell row reads.
-        readers: for each cell and output, where each cell row's readers start in `reader_rows`.
-        exports: for each cell, its control scalars by cell row.
-        lane: for each cell, the lane of each cell row.
-        root_readers: for each data argument of the root, as `readers`, by lane.
+        cells: what each cell reads.
+        root_readers: for each data argument of the root, as `readers` of a cell, by lane.
         result_reads: for each result, the value row of each lane.
         collect_reads: for each result, the value row of each call.
         reader_rows: for each class, read rows grouped by the value that they read.
@@ -256,10 +272,7 @@ class Tables:
 
     info: jax.Array
     waves: jax.Array
-    reads: tuple[tuple[jax.Array, ...], ...]
-    readers: tuple[tuple[jax.Array, ...], ...]
-    exports: tuple[tuple[jax.Array, ...], ...]
-    lane: tuple[jax.Array, ...]
+    cells: tuple[CellTables, ...]
     root_readers: tuple[jax.Array, ...]
     result_reads: tuple[jax.Array, ...]
     collect_reads: tuple[jax.Array, ...]
@@ -283,6 +296,7 @@ class Tables:
         return self.info[2]
 
 
+jax.tree_util.register_dataclass(CellTables)
 jax.tree_util.register_dataclass(Tables)
 
 
@@ -306,82 +320,38 @@ def cell_count(program: Program, tables: Tables, cell: int) -> jax.Array:
 
 
 def table_types(program: Program, layout: Layout) -> Tables:
-    """The types of the tables, in the order in which the scheduler writes them."""
+    """The types of the tables."""
     cells, reader = program.cells, int(layout.readers)
-    rows, lanes = layout.cell_rows, layout.lanes
-    results = range(len(program.result_classes))
-    calls = layout.max_calls
+    results, calls = range(len(program.result_classes)), layout.max_calls
     control = [program.graph.entry.params[k] for k in program.control]
     columns = 3 + program.max_outputs + program.max_inputs
     info = _info_size(len(results), layout.collect, len(program.classes), len(cells))
+    pairs = zip(cells, layout.cell_rows, strict=True)
     return Tables(
-        info=_ints(info),
-        waves=_ints(layout.max_waves, columns),
-        reads=tuple(tuple(_ints(n) for _ in s.inputs) for s, n in zip(cells, rows, strict=True)),
-        readers=tuple(
-            tuple(_ints((n + 1) * reader) for _ in s.outputs)
-            for s, n in zip(cells, rows, strict=True)
-        ),
-        exports=tuple(
-            tuple(_array(v.aval.dtype, n) for v in s.cell.exports)
-            for s, n in zip(cells, rows, strict=True)
-        ),
-        lane=tuple(_ints(n) for n in rows),
-        root_readers=tuple(_ints((lanes + 1) * reader) for _ in program.data_rows),
-        result_reads=tuple(_ints(lanes) for _ in results),
-        collect_reads=tuple(_ints(calls) for _ in results) if layout.collect else (),
-        reader_rows=tuple(_ints(n * reader) for n in layout.read_rows),
-        calls_lane=_ints(calls) if layout.collect else None,
+        info=ints(info),
+        waves=ints(layout.max_waves, columns),
+        cells=tuple(cell_table_types(spec, rows, layout.readers) for spec, rows in pairs),
+        root_readers=tuple(ints((layout.lanes + 1) * reader) for _ in program.data_rows),
+        result_reads=tuple(ints(layout.lanes) for _ in results),
+        collect_reads=tuple(ints(calls) for _ in results) if layout.collect else (),
+        reader_rows=tuple(ints(n * reader) for n in layout.read_rows),
+        calls_lane=ints(calls) if layout.collect else None,
         calls_args=tuple(_array(v.aval.dtype, calls) for v in control) if layout.collect else (),
     )
 
 
-def flat_tables(tables: Tables) -> list[Any]:
-    """The arrays of the tables in the order of the scheduler's output buffers."""
-    flat: list[Any] = [tables.info, tables.waves]
-    for cell in range(len(tables.lane)):
-        flat += [*tables.reads[cell], *tables.readers[cell], *tables.exports[cell]]
-        flat.append(tables.lane[cell])
-    flat += [*tables.root_readers, *tables.result_reads, *tables.collect_reads]
-    flat += tables.reader_rows
-    if tables.calls_lane is not None:
-        flat += [tables.calls_lane, *tables.calls_args]
-    return flat
-
-
-def unflatten_tables(like: Tables, flat: Sequence[Any]) -> Tables:
-    """The inverse of `flat_tables`, for tables of the structure of `like`."""
-    items = iter(flat)
-
-    def take(group: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(next(items) for _ in group)
-
-    info, waves = next(items), next(items)
-    reads, readers, exports, lane = [], [], [], []
-    for cell in range(len(like.lane)):
-        reads.append(take(like.reads[cell]))
-        readers.append(take(like.readers[cell]))
-        exports.append(take(like.exports[cell]))
-        lane.append(next(items))
-    root_readers, result_reads = take(like.root_readers), take(like.result_reads)
-    collect_reads, reader_rows = take(like.collect_reads), take(like.reader_rows)
-    return Tables(
-        info=info,
-        waves=waves,
-        reads=tuple(reads),
-        readers=tuple(readers),
-        exports=tuple(exports),
-        lane=tuple(lane),
-        root_readers=root_readers,
-        result_reads=result_reads,
-        collect_reads=collect_reads,
-        reader_rows=reader_rows,
-        calls_lane=next(items) if like.calls_lane is not None else None,
-        calls_args=take(like.calls_args),
+def cell_table_types(spec: CellSpec, rows: int, readers: bool) -> CellTables:
+    """The types of the tables of a cell that is fired up to `rows` times."""
+    return CellTables(
+        reads=tuple(ints(rows) for _ in spec.inputs),
+        readers=tuple(ints((rows + 1) * int(readers)) for _ in spec.outputs),
+        exports=tuple(_array(v.aval.dtype, rows) for v in spec.cell.exports),
+        lane=ints(rows),
     )
 
 
-def _ints(*shape: int) -> Any:
+def ints(*shape: int) -> Any:
+    """The type of an array of row numbers."""
     return jax.ShapeDtypeStruct(shape, np.int32)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxrec import _core
 from jaxrec._errors import from_message
 from jaxrec.schedule._handlers import register_handlers
-from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
 from jaxrec.split._program import Program
 
@@ -53,14 +53,14 @@ def plan_in_program(program: Program, layout: Layout, inputs: PlanInputs) -> Tab
         return _callback_plan(program, layout, inputs, arrays)
 
     flat = jax.lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere)
-    return unflatten_tables(table_types(program, layout), flat)
+    return jax.tree.unflatten(jax.tree.structure(table_types(program, layout)), flat)
 
 
 def _ffi_plan(
     program: Program, layout: Layout, inputs: PlanInputs, arrays: Sequence[Any]
 ) -> list[Any]:
     register_handlers()
-    types = flat_tables(table_types(program, layout))
+    types = jax.tree.leaves(table_types(program, layout))
     call = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
     made = call(
         *arrays,
@@ -91,7 +91,7 @@ def request_attributes(program: Program, layout: Layout, inputs: PlanInputs) -> 
 def _callback_plan(
     program: Program, layout: Layout, inputs: PlanInputs, arrays: Sequence[Any]
 ) -> list[Any]:
-    types = flat_tables(table_types(program, layout))
+    types = jax.tree.leaves(table_types(program, layout))
     roots = len(inputs.roots)
     fixed = dataclasses.replace(inputs, roots=(), outers=())  # a callback keeps no traced values
 

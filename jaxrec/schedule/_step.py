@@ -23,7 +23,7 @@ from jax.extend.core import Primitive
 from jaxrec import _compat, _core
 from jaxrec._errors import UnsupportedError
 from jaxrec.schedule._handlers import register_handlers
-from jaxrec.schedule._layout import Layout, Tables, flat_tables, table_types, unflatten_tables
+from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.schedule._limits import Limits
 from jaxrec.schedule._plan import PlanInputs, host_arguments, request_attributes
 from jaxrec.split._program import CellSpec, Program
@@ -89,13 +89,13 @@ class Stepping:
         made = _call(
             self.program,
             "jaxrec_step_end",
-            flat_tables(like),
+            jax.tree.leaves(like),
             self.handle,
             wave,
             capacity=capacity,
             readers=np.int64(self.layout.readers),
         )
-        return unflatten_tables(like, list(made))
+        return jax.tree.unflatten(jax.tree.structure(like), list(made))
 
 
 def begin_stepping(program: Program, layout: Layout, inputs: PlanInputs) -> Stepping:

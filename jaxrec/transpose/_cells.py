@@ -198,7 +198,7 @@ class Replay:
 
     def cotangents(self, spec: CellSpec, ct_tapes: Any, start: Any, width: int) -> list[Any]:
         """The cotangents of a cell's outputs: for each row the sum over its readers."""
-        readers = self.bound.tables.readers[spec.cell.index]
+        readers = self.bound.tables.cells[spec.cell.index].readers
         return [
             sum_over_readers(
                 ct_tapes[c], self.bound.tables.reader_rows[c], _wave.block(ptr, start, width + 1)

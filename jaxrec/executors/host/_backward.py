@@ -173,7 +173,7 @@ class BackwardRun:
         shift = wave[1] - width
         start, read_start = wave[2] + shift, wave[3 + plan.max_outputs] + shift
         source, target = self._state[copy.source], self._state[copy.target]
-        pointers = plan.tables.readers[run.cell][0][start : start + width + 1]
+        pointers = plan.tables.cells[run.cell].readers[0][start : start + width + 1]
         label = Label(f"copy {copy.target} -> {copy.source}", copy.target, -1, wave[1], width)
         (block,) = call.tasks.add(
             label, ("take cotangents", width), _take_cotangents, words(pointers),

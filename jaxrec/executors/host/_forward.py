@@ -134,7 +134,7 @@ class Forward:
         copy = plan.copies[run.cell - len(call.program.cells) * plan.domains]
         _, count, first, target = plan.waves[run.numbers[0], :4].tolist()
         c, width = copy.tape_class, run.width
-        rows = plan.tables.reads[run.cell][0][first : first + width]
+        rows = plan.tables.cells[run.cell].reads[0][first : first + width]
         name = f"copy {copy.source} -> {copy.target}"
         label = Label(name, copy.source, -1, count, width)
         (block,) = call.tasks.add(

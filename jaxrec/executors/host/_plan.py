@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec.schedule._layout import Layout, Tables, bucket, flat_tables
+from jaxrec.schedule._layout import CellTables, Layout, Tables, bucket, ints, table_types
 from jaxrec.split._program import CellSpec, Program
 
 _FEWEST_ROWS = 64
@@ -65,7 +65,7 @@ class HostPlan:
     @property
     def max_inputs(self) -> int:
         """Columns of a wave for the blocks that it reads."""
-        return max((len(reads) for reads in self.tables.reads), default=0)
+        return max((len(cell.reads) for cell in self.tables.cells), default=0)
 
     def to_bytes(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The plan as an array, so that it can be a residual."""
@@ -87,7 +87,7 @@ def host_plan(
 ) -> HostPlan:
     """Takes a schedule out of the core."""
     tables = _blank_tables(program, layout, core, domains)
-    buffers = flat_tables(tables)
+    buffers = jax.tree.leaves(tables)
     core.fill(buffers, [], layout.readers)
     return HostPlan(
         layout=layout,
@@ -142,42 +142,22 @@ def roomy(rows: int) -> int:
 
 
 def _blank_tables(program: Program, layout: Layout, core: Any, domains: int) -> Tables:
-    cells = [(spec, n) for spec, n in zip(program.cells, layout.cell_rows, strict=True)] * domains
+    usual = table_types(program, layout)
+    cells = usual.cells * domains
     moved = [n + 2 * layout.pad for n in core.cell_rows[len(cells) :]]
-    reader, results = int(layout.readers), len(program.result_classes)
-    columns = np.asarray(core.waves).shape[1]
-    control = [program.graph.entry.params[k].aval.dtype for k in program.control]
-    calls = layout.max_calls if layout.collect else 0
-    return Tables(
-        info=_ints(core.info_size),
-        waves=_ints(max(core.num_waves, 1), columns),
-        reads=tuple(
-            [tuple(_ints(n) for _ in s.inputs) for s, n in cells] + [(_ints(n),) for n in moved]
-        ),
-        readers=tuple(
-            [tuple(_ints((n + 1) * reader) for _ in s.outputs) for s, n in cells]
-            + [(_ints((n + 1) * reader),) for n in moved]
-        ),
-        exports=tuple(
-            [tuple(_zeros(n, v.aval.dtype) for v in s.cell.exports) for s, n in cells]
-            + [() for _ in moved]
-        ),
-        lane=tuple([_ints(n) for _, n in cells] + [_ints(n) for n in moved]),
-        root_readers=tuple(_ints((layout.lanes + 1) * reader) for _ in program.data_rows),
-        result_reads=tuple(_ints(layout.lanes) for _ in range(results)),
-        collect_reads=tuple(_ints(calls) for _ in range(results)) if layout.collect else (),
-        reader_rows=tuple(_ints(n * reader) for n in layout.read_rows * domains),
-        calls_lane=_ints(calls) if layout.collect else None,
-        calls_args=tuple(_zeros(calls, t) for t in control) if layout.collect else (),
+    types = dataclasses.replace(
+        usual,
+        info=ints(core.info_size),
+        waves=ints(max(core.num_waves, 1), np.asarray(core.waves).shape[1]),
+        cells=(*cells, *(_copy_types(rows, layout.readers) for rows in moved)),
+        reader_rows=usual.reader_rows * domains,
     )
+    return jax.tree.map(lambda t: np.zeros(t.shape, t.dtype), types)
 
 
-def _ints(*shape: int) -> Any:
-    return np.zeros(shape, np.int32)
-
-
-def _zeros(size: int, dtype: Any) -> Any:
-    return np.zeros(size, dtype)
+def _copy_types(rows: int, readers: bool) -> CellTables:
+    """The types of the tables of a copy between domains."""
+    return CellTables((ints(rows),), (ints((rows + 1) * int(readers)),), (), ints(rows))
 
 
 class Rows:
@@ -207,11 +187,12 @@ class Rows:
         Returns:
             Arrays of words with an axis of waves in front.
         """
-        reads = [column[rows] for column in tables.reads[cell]]
-        exports = [column[rows] for column in tables.exports[cell]]
-        parts = self.words(tables.lane[cell][rows], reads, exports)
+        own = tables.cells[cell]
+        reads = [column[rows] for column in own.reads]
+        exports = [column[rows] for column in own.exports]
+        parts = self.words(own.lane[rows], reads, exports)
         if self._readers:
-            parts += [column[pointers] for column in tables.readers[cell]]
+            parts += [column[pointers] for column in own.readers]
         return parts
 
     def words(self, lane: Any, reads: Sequence[Any], exports: Sequence[Any]) -> list[Any]:
@@ -232,24 +213,15 @@ class Rows:
         reads = tuple(take(width) for _ in self._spec.inputs)
         exports = tuple(_from_words(take(width * max(t.itemsize // 4, 1)), t) for t in self._dtypes)
         readers = tuple(take(width + 1) for _ in self._spec.outputs) if self._readers else ()
-        cells = len(program.cells)
-        return blank(
-            reads=only(cells, index, reads),
-            exports=only(cells, index, exports),
-            lane=tuple(lane if k == index else None for k in range(cells)),
-            readers=only(cells, index, readers),
-        )
+        own = CellTables(reads, readers, exports, lane)
+        cells = range(len(program.cells))
+        return blank(cells=tuple(own if k == index else () for k in cells))
 
 
 def blank(**known: Any) -> Tables:
     """Tables of which only some are there."""
     names = [field.name for field in dataclasses.fields(Tables)]
     return Tables(**{name: known.get(name, ()) for name in names})
-
-
-def only(cells: int, index: int, items: Any) -> tuple[Any, ...]:
-    """What tables have of every cell, there for one of them."""
-    return tuple(items if k == index else () for k in range(cells))
 
 
 def _to_words(values: Any) -> Any:
