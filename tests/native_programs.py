@@ -230,6 +230,23 @@ def merged_in_the_middle(lang: Language) -> Any:
     return merged
 
 
+@scalar(9)
+def chosen(lang: Language) -> Any:
+    """Choices between values that were made before, by calls and by choices."""
+
+    @lang.rec_fn
+    def chosen(n):
+        def inner():
+            a, b = chosen(n - 1), chosen(n - 2)
+            x = lang.cond(n > 4, lambda: a, lambda: b)
+            y = lang.cond(n % 2 == 0, lambda: x, lambda: lang.cond(a > b, lambda: b, lambda: n))
+            return lang.cond(y > 3, lambda: x, lambda: y) + chosen(n - 3)
+
+        return lang.cond(n < 3, lambda: n * n, inner)
+
+    return chosen
+
+
 @scalar(12, 4)
 def operations(lang: Language) -> Any:
     """Integer operations with and without constants, on either side."""

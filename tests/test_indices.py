@@ -14,6 +14,21 @@ transforms = pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
 
 
 @executors
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_of_a_type_that_does_not_reach_the_end(executor, dtype):
+    table = jnp.arange(300)
+
+    @jr.rec_fn
+    def total(x, n):
+        k = (n * 60).astype(dtype)
+        return jr.cond(n < 1, lambda: x, lambda: table[k] + total(x, n - 1))
+
+    with jr.executor(executor):
+        assert total(0, 2) == 180  # on the machine for scalars
+        np.testing.assert_array_equal(total(jnp.zeros(2), 2), [180, 180])
+
+
+@executors
 @pytest.mark.parametrize("width", [1, 64, 65])
 @pytest.mark.parametrize("at", [-9, 5])
 def test_of_rows(executor, width, at):

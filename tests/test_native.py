@@ -154,6 +154,20 @@ class TestTypes:
             assert got.dtype == dtype
             assert got == 10946
 
+    @pytest.mark.parametrize("dtype", ["int64", "uint64"])
+    def test_a_narrow_number_that_is_chosen_as_a_wide_one(self, dtype):
+        @jr.rec_fn
+        def f(a, n):
+            chosen = jnp.where(a < 0, (a - 5).astype(dtype), a.astype(dtype))
+            return jr.cond(n == 0, lambda: chosen, lambda: f(a, n - 1))
+
+        with jax.enable_x64(True):
+            for a in (-(2**31) + 2, -3, 7):
+                a = jnp.int32(a)
+                want = jnp.where(a < 0, (a - 5).astype(dtype), a.astype(dtype))
+                assert is_native(f, a, 1)
+                assert f(a, 1) == want
+
     def test_division_by_zero_and_shifts_as_xla(self):
         @jr.rec_fn
         def f(n, a, b):
@@ -383,11 +397,13 @@ expressions = st.recursive(
     lambda inner: (
         st.tuples(st.sampled_from(OPERATIONS), inner, inner)
         | st.tuples(st.integers(1, 2), st.integers(0, 1), inner)
-        | st.tuples(inner, st.integers(-2, 4), inner, inner)
+        | st.tuples(st.booleans(), inner, st.integers(-2, 4), inner, inner)
     ),
     max_leaves=6,
 )
-"""Operations, calls with a smaller n of which one result is taken, and choices."""
+"""Operations, calls with a smaller n of which one result is taken, and choices, perhaps of values
+that are made before.
+"""
 
 
 def evaluate(expression: Any, cond: Any, f: Any, n: Any, x: Any) -> Any:
@@ -405,8 +421,11 @@ def evaluate(expression: Any, cond: Any, f: Any, n: Any, x: Any) -> Any:
             return f(n - step, value(inner))[which]
         case (operation, a, b):
             return operation(value(a), value(b))
-        case (test, bound, a, b):
+        case (False, test, bound, a, b):
             return cond(value(test) < bound, lambda: value(a), lambda: value(b))
+        case (_, test, bound, a, b):
+            made = value(a), value(b)
+            return cond(value(test) < bound, lambda: made[0], lambda: made[1])
 
 
 def random_function(lang: Any, first: Any, second: Any) -> Any:

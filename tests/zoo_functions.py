@@ -32,6 +32,26 @@ def fold(lang: Language, leaf: Callable[..., Any], node: Callable[..., Any], **o
     return folded
 
 
+@program(lambda: (normal(59, H), 3), lambda: {1: jnp.array([2, 0, 3])})
+def a_result_twice(lang: Language) -> Any:
+    """Of several results that travel together, one is returned in the place of another too."""
+
+    @lang.rec_fn
+    def several(x, n):
+        def more():
+            h, c, s = several(x, n - 1)
+            return jnp.tanh(h + c), h * s, c - h
+
+        return lang.cond(n == 0, lambda: (x, 2 * x, jnp.sin(x)), more)
+
+    @lang.rec_fn
+    def outside(x, n):
+        h, c, _ = several(x, n)
+        return h, h, c
+
+    return outside
+
+
 @program(lambda: (normal(60, H, H), forest(), 0), on_roots)
 def closure_over_arrays(lang: Language) -> Any:
     table, scale = normal(61, 6, H), jnp.float32(0.3)

@@ -169,7 +169,8 @@ def _instances(
             parts.update(dict.fromkeys(together, together))
     for values in sites.returned:
         mine = [v for v in values if classes.of(v) in candidate]
-        if mine and (len(mine) != len(candidate) or len({parts.get(v) for v in mine}) != 1):
+        # One row, each part of it once.
+        if mine and (len(mine) != len(candidate) or set(mine) != set(parts.get(mine[0], ()))):
             return None
     for pairs in sites.passed:
         ordered = {classes.of(to): value for value, to in pairs if classes.of(to) in candidate}

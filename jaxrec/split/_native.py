@@ -240,11 +240,13 @@ class _FunctionCompiler:
         join = self.to.label()
 
         def end(region: Region) -> None:
+            start = self.to.num_registers
+
             def move() -> None:
                 for k, targets in merged.items():
                     sources = each(self.values.get(region.results[k]))
                     for target, source in zip(each(targets), sources, strict=True):
-                        self.to.add("MOVE", (target,), (source,))
+                        self.to.move(target, source, start)
                 self.to.add("JUMP", targets=(join,))
 
             self.region(region, move, is_last=False)

@@ -103,6 +103,18 @@ class Builder:
             self._made[register] = instr
         self.code.append(instr)
 
+    def move(self, target: int, source: int, start: int) -> None:
+        """Appends a copy to the register of a merge, at the end of a branch.
+
+        Args:
+            target: the register of the merge.
+            source: the one that is copied.
+            start: how many registers there were where the branch begins. What is computed before
+                may be copied in another branch too.
+        """
+        source = self._loaded(source)
+        self.add("MOVE", (target,), (source,), (source >= start,))
+
     def constant(self, value: Any, dtype: Any) -> int:
         """A register that holds a constant."""
         register = self.register()
@@ -200,7 +212,7 @@ class Builder:
         return target
 
     def _select(self, dtype: np.dtype[Any], which: int, a: int, b: int) -> int:
-        size = self._wraps(which, a, b)
+        size = self._wraps(dtype, which, a, b)
         target = self.register()
         if size is not None:
             self.add("WRAP", (target,), (a,), (dtype, size))
@@ -210,13 +222,17 @@ class Builder:
             self._bools.add(target)
         return target
 
-    def _wraps(self, which: int, a: int, b: int) -> Any:
-        """The size of the axis, if this chooses `a + size` for an index `a` below 0."""
+    def _wraps(self, dtype: np.dtype[Any], which: int, a: int, b: int) -> Any:
+        """The size of the axis, if this chooses `a + size` for an index `a` below 0.
+
+        A register is also read as of another integer type, where it is the same as it stands.
+        """
         test, moved = self._made.get(which), self._made.get(b)
         if test is None or moved is None or {test.form, moved.form} != {"BINARY_IMM"}:
             return None
-        (below, dtype, zero), (add, _, size) = test.detail, moved.detail
+        (below, tested, zero), (add, added, size) = test.detail, moved.detail
         is_index = dtype.name in ("int32", "int64") and test.reads == moved.reads == (a,)
+        is_index = is_index and tested == added == dtype
         return size if is_index and (below, add, int(zero)) == ("LT", "ADD", 0) else None
 
     def _binary(self, opcode: str, dtype: np.dtype[Any], a: int, b: int) -> int:
@@ -251,7 +267,7 @@ def finish(code: Sequence[Instr], num_params: int) -> tuple[list[int], int]:
     Returns:
         Its words, and the number of registers that it needs.
     """
-    kept = _without_moves(_without_dead(code), num_params)
+    kept = _without_moves(_without_dead(code))
     kept = _without_empty_jumps(kept)
     numbers, size = _allocate(kept, num_params)
     return _encode(kept, numbers), size
@@ -269,15 +285,15 @@ def _without_dead(code: Sequence[Instr]) -> list[Instr]:
     return kept[::-1]
 
 
-def _without_moves(code: Sequence[Instr], num_params: int) -> list[Instr]:
-    """Fills the register of a merge at once where a value is computed only to be moved there."""
+def _without_moves(code: Sequence[Instr]) -> list[Instr]:
+    """Fills the register of a merge at once where a branch computes a value only to move it."""
     reads = collections.Counter(register for instr in code for register in instr.reads)
     renamed: dict[int, int] = {}
     kept = []
     for instr in code:
         if instr.form == "MOVE":
-            (source,) = instr.reads
-            if source >= num_params and reads[source] == 1:
+            (source,), (is_own,) = instr.reads, instr.detail
+            if is_own and reads[source] == 1:
                 renamed[source] = instr.writes[0]
                 continue
         kept.append(instr)

@@ -256,6 +256,8 @@ def _clamped(register: int, dtype: Any, most: int, to: Emitter) -> int:
     if most == 0:
         return to.constant(0, dtype)
     register = to.emit("MAX", dtype, register, to.constant(0, dtype))
+    if most >= np.iinfo(dtype).max:
+        return register
     return to.emit("MIN", dtype, register, to.constant(most, dtype))
 
 
