@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen, nnx
+from flax import nnx
 
 import jaxrec as jr
 
@@ -307,57 +307,6 @@ def test_the_sign_of_zero(kind):
     assert sign(2.0, 1) == 2.0
     scale = kind(-0.0)
     assert sign(2.0, 1) == -2.0
-
-
-def test_a_module_that_a_body_changes():
-    class Layer(nnx.Module):
-        def __init__(self):
-            self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
-
-        @jr.rec_fn
-        def down(self, x, n):
-            return jr.cond(n <= 0, lambda: x, lambda: self.drop(self.down(x, n - 1)))
-
-        @jr.rec_fn
-        def first(self, x, n):
-            y = self.drop(x)
-            return jr.cond(n <= 0, lambda: y, lambda: self.first(y, n - 1))
-
-    message = r"down changes a module .* pure, .* Pass randomness as a key, with rngs=jaxrec"
-    with pytest.raises(jr.UnsupportedError, match=message):
-        Layer().down(jnp.ones(3), 2)
-    with pytest.raises(jr.UnsupportedError, match="first changes its argument self in place"):
-        Layer().first(jnp.ones(3), 2)
-
-
-class Deep(linen.Module):
-    """A layer that calls itself; its variables are made before it does."""
-
-    def setup(self):
-        self.dense = linen.Dense(2)
-
-    @jr.rec_fn
-    def go(self, x, n):
-        return jr.cond(n == 0, lambda: x, lambda: jnp.tanh(self.dense(self.go(x, n - 1))))
-
-    def __call__(self, x, n, *, first=False):
-        if first and self.is_initializing():
-            return self.dense(x)
-        return self.go(x, n)
-
-
-def test_layers_of_linen():
-    x = jnp.ones(2)
-    variables = Deep().init(jax.random.key(0), x, 2, first=True)
-    own = {"params": variables["params"]["dense"]}
-
-    def dense(x: Any) -> Any:
-        return linen.Dense(2).apply(own, x)
-
-    found: Any = Deep().apply(variables, x, 2)
-    np.testing.assert_allclose(found, jnp.tanh(dense(jnp.tanh(dense(x)))), rtol=1e-6)
-    with pytest.raises(jr.UnsupportedError, match=r"go is called while .* initialises Deep"):
-        Deep().init(jax.random.key(0), x, 2)
 
 
 def test_a_value_that_escapes_is_told_by_the_branch_that_made_it():

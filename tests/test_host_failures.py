@@ -20,7 +20,8 @@ import pytest
 
 import jaxrec as jr
 from jaxrec.executors.host import _costs
-from jaxrec.executors.host._tasks import TaskList
+from jaxrec.executors.host._failure import Failures
+from jaxrec.executors.host._tasks import Label, TaskList
 
 workers = pytest.mark.parametrize("workers", [1, 2])
 
@@ -50,6 +51,30 @@ def test_an_exception_in_the_5000th_cell(workers):
         assert "the callback was told to fail" in str(caught.value)
         assert "Call path" in str(caught.value) and "count -> count[0]" in str(caught.value)
         assert float(count(jnp.float32(5000), 100)) == 100
+
+
+def test_an_exception_that_speaks_of_interrupts():
+    def fail(x):
+        raise ValueError("the job before ended with KeyboardInterrupt")
+
+    @jr.rec_fn
+    def f(x, n):
+        def base():
+            return jax.pure_callback(fail, jax.ShapeDtypeStruct((), jnp.float32), x)
+
+        return jr.cond(n == 0, base, lambda: f(x, n - 1) * 2)
+
+    with (
+        jr.executor("host"),
+        pytest.raises(jr.JaxRecError, match="the job before ended with KeyboardInterrupt"),
+    ):
+        f(1.0, 2)
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), TimeoutError("late")])
+def test_what_the_handler_of_a_signal_raises_while_a_launch_is_waited_for(raised):
+    failures = Failures("f", [Label("f.0")], lambda wave, row: "f", looks=False)
+    assert failures.described(raised, 0) is raised
 
 
 @jr.rec_fn

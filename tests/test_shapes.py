@@ -135,3 +135,17 @@ class TestTypes:
 
         assert int(down.schedule(1.0, 3).num_calls) == 7
         assert np.isfinite(float(down(1.0, 3)))
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_a_function_without_results(executor):
+    @jr.rec_fn
+    def nothing(x, n):
+        return jr.cond(n == 0, lambda: (), lambda: nothing(x, n - 1))
+
+    x = jnp.ones(3)
+    with jr.executor(executor):
+        assert nothing(x, 3) == ()
+        np.testing.assert_array_equal(jax.grad(lambda x: sum(nothing(x, 3), x.sum()))(x), x)
+        assert jr.collect(nothing)(x, 3)[1].valid.sum() == 4
+        assert nothing.schedule(x, 3).num_calls == 4

@@ -51,7 +51,8 @@ def executor(
         devices: of executor `"host"`: the devices that cells may run on. Arguments and results are
             on the first; by default there is only JAX's default device.
         place: of executor `"host"`: the device of each cell, by its name (`f.schedule(...)` and
-            `f.profile(...)` show the names); a mapping may leave out cells of the first device.
+            `f.profile(...)` show the names); a mapping may leave out cells of the first device. For
+            another function JAX compiles anew: pass a mapping, or the same function each time.
         policy: of executor `"host"`: `"adaptive"` decides by measured costs whether ready calls run
             as one wave, are split among the workers, or run alone; `"batch"`, `"split"` and
             `"alone"` always do that.

@@ -201,7 +201,7 @@ def make_layout(
         read_rows=tuple(reads),
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
     )
-    rows = max(*layout.cell_rows, *layout.value_rows, *layout.read_rows, max_calls)
+    rows = max((*layout.cell_rows, *layout.value_rows, *layout.read_rows, max_calls))
     if rows > _MOST_ROWS:
         raise CapacityError(
             f"room for {max_calls} calls of {program.name} takes arrays of {rows} rows, more than "

@@ -20,6 +20,7 @@ from jaxrec.primitives._call import makes_calls, rec_switch
 from jaxrec.trace import _context
 from jaxrec.trace._body import described
 from jaxrec.trace._interrupt import Unresolved, to_end
+from jaxrec.trace._modules import kept
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._signature import (
     Signature,
@@ -183,7 +184,9 @@ def _traced(name: str, branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJ
 
 def _result(name: str, branch: Callable[..., Any], operands: Sequence[Any]) -> Any:
     """The result of a branch, whose leaves are arrays."""
-    made = branch(*operands)
+    own = jax.tree.map(lambda x: x, operands)  # objects of the trace of the branch
+    with kept(name, "an operand of a branch", own):
+        made = branch(*own)
     for leaf in jax.tree.leaves(made):
         result_aval(f"a branch in {name}", leaf)
     return made

@@ -33,12 +33,7 @@ from jaxrec.trace._instance import Definition, Identity, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
-from jaxrec.trace._modules import (
-    changes_a_module,
-    check_initialised,
-    check_unchanged,
-    impure,
-)
+from jaxrec.trace._modules import check_initialised, kept_by
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._paths import add_paths
 from jaxrec.trace._scope import Scope
@@ -288,17 +283,8 @@ class TracedProgram:
 
         def body(*args: Any) -> list[Any]:
             self._bodies.append(weakref.ref(_compat.current_trace()))
-            given = [jax.tree.leaves(x) for x in args]
-            try:
+            with kept_by(instance, args):
                 out = instance.definition.fun(*args)
-            except Exception as error:
-                if changes_a_module(error):
-                    what = (
-                        f"a module that its body did not make: {str(error).partition(' (http')[0]}."
-                    )
-                    raise UnsupportedError(impure(instance.name, what)) from error
-                raise
-            check_unchanged(instance, args, given)
             outs, tree = jax.tree.flatten(out)
             trees.append(tree)
             avals.extend(result_aval(instance.name, x) for x in outs)

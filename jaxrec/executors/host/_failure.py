@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec._errors import JaxRecError
+from jaxrec._errors import RUN_TIME_ERRORS, JaxRecError
 from jaxrec.executors.host._tasks import Label, bad_rows
 
 _LONGEST = 1200
@@ -66,9 +67,11 @@ class Failures:
 
     def described(self, error: BaseException, number: int) -> BaseException:
         """The error to raise for one that a launch raised; below 0: one that is of no launch."""
-        if number < 0 or isinstance(error, KeyboardInterrupt):
+        # Others come from outside, such as what the handler of a signal raises.
+        is_of_a_launch = isinstance(error, (_BadRow, MemoryError, *RUN_TIME_ERRORS))
+        if number < 0 or not is_of_a_launch:
             return error
-        if "KeyboardInterrupt" in str(error):
+        if re.search("^KeyboardInterrupt", str(error), re.MULTILINE):
             # It came while a callback of a cell ran, and XLA has made a text of it.
             return KeyboardInterrupt()
         label, row, name = self._labels[number], 0, self._name
