@@ -239,6 +239,7 @@ def test_other_settings_are_not_resumed(tmp_path):
         (["--seed", str(1 << 80)], "--seed is a number from 0 to 4294967295"),
         (["--model", "rntn", "--hidden", "3", "--embed", "4"], "be equal, got 3 and 4"),
         (["--binary"], "--binary and --glove need a sentiment treebank"),
+        ([*TINY_LISTOPS, "--hidden", "999999999999"], "not enough memory for this run"),
     ],
 )
 def test_errors_say_what_to_do(args, message, tmp_path, monkeypatch, capsys):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import jax
+
 from jaxrec import JaxRecError
 from jaxrec.data import TreebankError
 from jaxrec.train._errors import TrainError
@@ -26,6 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = train(parse_settings(argv))
     except (TrainError, TreebankError, JaxRecError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        print(
+            "error: not enough memory for this run: choose a smaller --hidden, --embed or --batch",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print("interrupted: the same command with --resume goes on", file=sys.stderr)
