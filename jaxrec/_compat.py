@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax._src import api as _api
 from jax._src import array as _array
@@ -234,14 +235,19 @@ def without_mesh() -> Any:
     return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
 
 
+def is_of_axis(effect: Any) -> bool:
+    """Whether an effect is that of computing with a named axis outside."""
+    return isinstance(effect, _core.NamedAxisEffect)
+
+
 def side_effects(jaxpr: Jaxpr) -> set[str]:
     """What a jaxpr does besides computing its results, by the names of JAX's types of effects."""
-    return {type(e).__name__ for e in jaxpr.effects if not isinstance(e, _core.NamedAxisEffect)}
+    return {type(e).__name__ for e in jaxpr.effects if not is_of_axis(e)}
 
 
 def named_axes(jaxpr: Jaxpr) -> set[Any]:
     """The names of axes outside that a jaxpr computes with, those of `vmap` and of `shard_map`."""
-    return {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
+    return {vars(e)["name"] for e in jaxpr.effects if is_of_axis(e)}
 
 
 def collectives(jaxpr: Jaxpr) -> set[str]:
@@ -250,7 +256,7 @@ def collectives(jaxpr: Jaxpr) -> set[str]:
     for eqn in jaxpr.eqns:
         inner = list(jaxprs_in_params(eqn.params))
         found.update(*map(collectives, inner))
-        is_named = any(isinstance(e, _core.NamedAxisEffect) for e in eqn.effects)
+        is_named = any(map(is_of_axis, eqn.effects))
         if is_named and not inner and eqn.primitive is not jax.lax.axis_index_p:
             found.add(eqn.primitive.name)
     return found
@@ -384,6 +390,13 @@ def unbatched(value: Any) -> tuple[Any, Any]:
     return (typed(value.val), value.batch_dim) if is_batched(value) else (value, not_mapped)
 
 
+def unbatched_once(values: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """`unbatched` of the values that the innermost `vmap` maps over; the others as they are."""
+    depths = [len(list(traces_behind(x))) if is_batched(x) else 0 for x in values]
+    pairs = zip(values, depths, strict=True)
+    return [unbatched(x) if depth == max(depths) else (x, not_mapped) for x, depth in pairs]
+
+
 def typed(value: Any) -> Any:
     """A value as JAX takes it: `vmap` maps over arrays of NumPy of 64 bits, which it calls 32."""
     if not isinstance(value, np.ndarray | np.generic):
@@ -431,8 +444,13 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
     vma = common_vma([aval_of(x) for x in operands])
     operands = [vary_over(x, vma) for x in operands]
-    if eqn.primitive.name == "custom_vjp_call" and eqn.params["symbolic_zeros"]:
-        operands = _perturbed_together(operands)
+    if eqn.primitive.name == "clamp":  # JAX's rule for vmap refuses scalars of which one is mapped
+        operands = _mapped_together(operands)
+    if eqn.primitive.name == "custom_vjp_call":
+        if _gives_the_same(eqn, operands):
+            operands = _mapped_together(operands)
+        if eqn.params["symbolic_zeros"]:
+            operands = _perturbed_together(operands)
     params = eqn.primitive.get_bind_params(eqn.params)
     if params.get("vmap_method", "") is None:
         params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
@@ -440,6 +458,43 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]
+
+
+def _gives_the_same(eqn: JaxprEqn, values: Sequence[Any]) -> bool:
+    """Whether a result of a `custom_vjp` is the same for all examples, and another one is not.
+
+    JAX gives the rule the cotangent of such a result once for each example, and adds them up.
+    """
+    mapped = [maps_now([x]) for x in values]
+    return any(mapped) and not all(_reached(eqn.params["call_jaxpr"].jaxpr, mapped))
+
+
+def _mapped_together(values: Sequence[Any]) -> list[Any]:
+    """Values that `vmap` maps over all of, if over one."""
+    mapped = [maps_now([x]) for x in values]
+    if not any(mapped):
+        return list(values)
+    one = values[mapped.index(True)]
+    holds = jnp.any(one == one)  # of each example; what it is does not matter
+    pairs = zip(values, mapped, strict=True)
+    return [x if own else jnp.where(holds, x, x) for x, own in pairs]
+
+
+def _reached(jaxpr: Jaxpr, given: Sequence[bool]) -> list[bool]:
+    """For each result, whether it depends on one of the operands that are given."""
+    found = {v for v, holds in zip(jaxpr.invars, given, strict=True) if holds}
+
+    def holds(atoms: Iterable[Any]) -> list[bool]:
+        return [not is_literal(a) and a in found for a in atoms]
+
+    for eqn in jaxpr.eqns:
+        operands, inner = holds(eqn.invars), inlined(eqn)
+        if inner is not None:
+            outs = _reached(inner.jaxpr, operands)
+        else:
+            outs = [any(operands)] * len(eqn.outvars)
+        found.update(v for v, reached in zip(eqn.outvars, outs, strict=True) if reached)
+    return holds(jaxpr.outvars)
 
 
 def _perturbed_together(values: Sequence[Any]) -> list[Any]:

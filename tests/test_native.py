@@ -477,3 +477,16 @@ def test_a_long_run_can_be_interrupted(workers: int) -> None:
         check=True,
     )
     assert float(done.stdout) < 10
+
+
+def test_a_constant_that_is_no_normal_float32():
+    """A float64 is compared with it as it is."""
+
+    @jr.rec_fn
+    def halvings(x, n):
+        return jr.cond(x < 2.0**-130, lambda: n, lambda: halvings(x * 0.5, n + 1))
+
+    with jax.enable_x64(True):
+        x = jnp.float64(2.0**-120)
+        assert is_native(halvings, x, 0)
+        assert halvings(x, 0) == jax.jit(halvings)(x, 0) == 11

@@ -227,3 +227,17 @@ def test_a_rule_that_clips_what_is_infinite(executor: str, last: int) -> None:
     with jr.executor(executor):
         assert float(jax.grad(f)(0.0, a, 0)) == 2.5
         assert float(jax.grad(jax.grad(f))(0.0, a.at[last].set(1), 0)) == -1.0
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_a_scalar_that_calls_share_between_bounds_of_their_own(executor):
+    @jr.rec_fn
+    def f(i, a):
+        def more():
+            return jax.lax.clamp(a, 2 * a, i.astype(jnp.float32)) + f(i - 1, a)
+
+        return jr.cond(i < 1, lambda: a, more)
+
+    with jr.executor(executor):
+        assert f(3, jnp.float32(1)) == 6.0
+        assert jax.grad(f, 1)(3, jnp.float32(1)) == 3.0

@@ -15,7 +15,7 @@ import pytest
 from zoo import JAXREC, PYTHON, Language, assert_close
 
 import jaxrec as jr
-from jaxrec.lowering._linear import is_linear
+from jaxrec.lowering._repeatable import is_linear
 
 RULES: dict[str, Callable[[Language], Any]] = {}
 
@@ -373,3 +373,63 @@ def test_what_a_function_closes_over_that_a_rule_calls(kind: str) -> None:
     assert jax.grad(loss, 1)(1.5, 3.0) == jnp.float32(0.7)
     with pytest.raises(jr.UnsupportedError, match="f closes over a value that is differentiated"):
         jax.grad(loss)(1.5, 3.0)
+
+
+@jax.custom_vjp
+def both(a: Any, x: Any) -> Any:
+    """Of its results the second is the same for all calls of a wave."""
+    return a * x, jnp.sin(a)
+
+
+both.defvjp(
+    lambda a, x: (both(a, x), (a, x)),
+    lambda kept, cts: (cts[0] * kept[1] + cts[1] * jnp.cos(kept[0]), cts[0] * kept[0]),
+)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_rule_with_a_result_that_all_calls_share(executor: str, calls: int) -> None:
+    def build(lang: Language) -> Any:
+        @lang.rec_fn
+        def f(w, x, n):
+            def more():
+                y, z = both(w, x)
+                return y + z + f(w, x * 1.1, n - 1)
+
+            return lang.cond(n <= 0, lambda: jnp.sin(w), more)
+
+        return f
+
+    want = jax.grad(build(PYTHON), (0, 1))(0.7, 0.3, calls)
+    with jr.executor(executor):
+        assert_close(jax.grad(build(JAXREC), (0, 1))(0.7, 0.3, calls), want, 1e-5)
+    roomy = build(JAXREC).with_options(max_calls=100)
+    assert_close(jax.jit(jax.grad(roomy, (0, 1)))(0.7, 0.3, calls), want, 1e-5)
+
+
+@jax.custom_vjp
+def clipped(w: Any) -> Any:
+    """Its rule makes something else of a sum than of its parts."""
+    return w
+
+
+clipped.defvjp(lambda w: (w, None), lambda _, ct: (jnp.clip(ct, -0.05, 0.05),))
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_a_rule_whose_value_is_read_before_and_after_a_call(executor: str) -> None:
+    def build(lang: Language) -> Any:
+        @lang.rec_fn
+        def f(w, x, n):
+            def more():
+                v, u = clipped(w), clipped(w * n)
+                return f(w, x * v, n - 1) * v + u * f(w, x, n - 1) + u
+
+            return lang.cond(n <= 0, lambda: x, more)
+
+        return f
+
+    want = jax.grad(build(PYTHON))(2.0, 3.0, 2)
+    with jr.executor(executor):
+        assert_close(jax.grad(build(JAXREC))(2.0, 3.0, 2), want, 1e-5)

@@ -28,7 +28,7 @@ from jaxrec.lowering._forward import (
     results,
     with_roots,
 )
-from jaxrec.lowering._linear import is_linear
+from jaxrec.lowering._repeatable import is_linear
 from jaxrec.lowering._rows import gather, row_mask
 from jaxrec.primitives._order import MAX_ORDER
 from jaxrec.split._program import CellSpec, Program

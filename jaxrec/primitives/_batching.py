@@ -28,6 +28,7 @@ class Batch:
         params: parameters of the batched invocation, its capacity undecided unless declared.
         operands: its operands.
         size: size of the new axis.
+        alike: whether all examples make the same calls.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class Batch:
         self.operands = [
             self.operand(k, x, d) for k, (x, d) in enumerate(zip(operands, dims, strict=True))
         ]
-        alike = not any(self._mapped[k] for k in params.controlling)
+        self.alike = not any(self._mapped[k] for k in params.controlling)
         self.params = dataclasses.replace(
             params,
             lanes=params.lanes * self.size,
             patterns=tuple(p for p, _ in combined),
             max_calls=None,
-            copies=params.copies * (self.size if alike else 1),
+            copies=params.copies * (self.size if self.alike else 1),
         )
 
     def one_example(self) -> list[Any]:
@@ -159,8 +160,8 @@ class _Groups:
         size = jnp.searchsorted(example, examples, side="right") - first
         self.valid = jnp.arange(old_calls) < size[:, None]
         self._rows = jnp.minimum(first[:, None] + jnp.arange(old_calls), lane.shape[0] - 1)
-        self._example = jnp.minimum(example, batch.size - 1)
-        self._within = jnp.clip(numbers - first[self._example], 0, old_calls - 1)
+        self._example = jnp.clip(example, 0, max(batch.size - 1, 0))
+        self._within = jnp.clip(numbers - _some(first)[self._example], 0, old_calls - 1)
         self._is_call = numbers < count
 
     def split(self, x: Any) -> Any:
@@ -169,7 +170,12 @@ class _Groups:
 
     def join(self, x: Any) -> Any:
         """The inverse of `split`."""
-        return select_rows(self._is_call, x[self._example, self._within])
+        return select_rows(self._is_call, _some(x)[self._example, self._within])
+
+
+def _some(x: Any) -> Any:
+    """An array that can be indexed: one of no examples has nothing to read."""
+    return x if x.shape[0] else jnp.zeros((1, *x.shape[1:]), x.dtype)
 
 
 @functools.partial(jax.jit, static_argnames=("size", "lanes"), inline=True)

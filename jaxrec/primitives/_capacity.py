@@ -76,7 +76,7 @@ def _known_calls(params: Params, operands: Sequence[Any]) -> int | None:
 
 def _calls_of_examples(params: Params, operands: Sequence[Any]) -> int | None:
     """The calls of all examples that `vmap` maps over: at least those of one."""
-    values, dims = zip(*map(_compat.unbatched, operands), strict=True)
+    values, dims = zip(*_compat.unbatched_once(operands), strict=True)
     batch = Batch(params, values, dims)
     return decide_capacity(batch.params, batch.operands).max_calls
 
@@ -97,7 +97,9 @@ def batch_of(
     batch = Batch(params, operands, dims, size, apart)
     if params.max_calls is None:
         return batch
-    if ran or not any(map(_compat.is_batched, operands)):
+    is_known = ran or not any(map(_compat.is_batched, operands))
+    same = batch.alike and not is_plannable(batch.params, batch.operands)
+    if is_known and not (same and has_no_bound(batch.params)):
         batch.params = decide_capacity(batch.params, batch.operands)
     else:
         batch.params = dataclasses.replace(

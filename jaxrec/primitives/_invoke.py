@@ -136,7 +136,8 @@ class Invocation:
                 f"{self._definition.name} computes with the axis {', '.join(map(repr, stray))} of "
                 "a vmap around it, as jax.lax.psum and axis_index do. The lanes of a recursive "
                 "function call apart from one another, so they never meet in its body. Use the "
-                "axis outside, on arguments or results, or inside the body alone, in a vmap there."
+                "axis outside, on arguments or results, or inside the body alone, in a vmap there "
+                "and before a choice between calls."
             )
         if collectives:
             raise UnsupportedError(

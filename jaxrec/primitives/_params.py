@@ -233,5 +233,5 @@ def combine_patterns(
     if pattern is None:
         return (lanes, batch), 1
     stride, size = pattern
-    repeats = math.ceil(lanes / (stride * size))
+    repeats = math.ceil(lanes / (stride * size)) if stride * size else 1
     return (stride, batch * size * repeats), repeats

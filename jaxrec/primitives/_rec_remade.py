@@ -107,7 +107,9 @@ def batch_taken(
     """
     count = params.num_operands
     state, primals, axes = operands[count], list(operands[:count]), list(dims[:count])
-    if dims[count] is not _compat.not_mapped:
+    if dims[count] is not _compat.not_mapped and not size:
+        state = jnp.int32(UNTAKEN)
+    elif dims[count] is not _compat.not_mapped:
         ran = state != UNTAKEN
         first, state = jnp.argmax(ran), jnp.where(ran.any(), jnp.int32(MADE), jnp.int32(UNTAKEN))
         for k, axis in enumerate(axes):

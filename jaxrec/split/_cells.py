@@ -17,6 +17,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
+from jaxrec._compat import bind_equation
+from jaxrec._linear import has_backward_rule, is_linear
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -198,7 +200,7 @@ class _Splitter:
         return level_of, op_level
 
     def _is_floating(self, op: Op) -> bool:
-        if self.binding.imports.intersection(op.outputs):
+        if self.binding.imports.intersection(op.outputs) or not _adds_up(op):
             return False
         if self.binding.derived.issuperset(op.outputs):
             return True
@@ -322,3 +324,13 @@ def _inner_values(op: Switch) -> Iterator[Value]:
 
 def _is_heavy(op: Op) -> bool:
     return isinstance(op, Switch) or not _HEAVY.isdisjoint(names_of(op))
+
+
+def _adds_up(op: Op) -> bool:
+    """Whether the derivatives of an operation in several cells add up to that of it in one."""
+    if not isinstance(op, Prim) or not has_backward_rule(names_of(op)):
+        return True
+    try:
+        return is_linear(lambda *x: bind_equation(op.eqn, x), [a.aval for a in op.inputs])
+    except Exception:  # of the user's rule, which tells where a derivative is taken
+        return False

@@ -173,9 +173,11 @@ class Builder:
         if not immediate or dtype == np.float32:
             return True
         value = immediate[0]
-        if dtype == np.float64:
-            with np.errstate(over="ignore"):
-                return bool(np.float32(value) == value)
+        if dtype == np.float64:  # kept as a float32, of which the machine has no denormal ones
+            with np.errstate(over="ignore", under="ignore"):
+                narrow = np.float32(value)
+            is_normal = abs(narrow) >= np.finfo(np.float32).tiny or value == 0
+            return bool(narrow == value and is_normal)
         return -(2**31) <= int(value) < 2**31
 
     def _loaded(self, register: int) -> int:

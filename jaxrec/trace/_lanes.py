@@ -67,6 +67,8 @@ def _follows(jaxpr: Jaxpr, mapped: Sequence[bool]) -> list[bool]:
     """Which results follow from the inputs marked so."""
     marked = {v for v, is_mapped in zip(jaxpr.invars, mapped, strict=True) if is_mapped}
     for eqn in jaxpr.eqns:
-        if any(not _compat.is_literal(v) and v in marked for v in eqn.invars):
+        operands = [v for v in eqn.invars if not _compat.is_literal(v)]
+        # One with a named axis, such as `axis_index`, may differ between lanes.
+        if not marked.isdisjoint(operands) or any(map(_compat.is_of_axis, eqn.effects)):
             marked.update(eqn.outvars)
     return [not _compat.is_literal(v) and v in marked for v in jaxpr.outvars]

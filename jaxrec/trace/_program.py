@@ -52,7 +52,8 @@ from jaxrec.trace._signature import (
     traced_aval,
 )
 
-_MAX_TYPE_ROUNDS = 4
+_TYPE_ROUNDS = 3
+"""How often the type of a result may change: weak, firm, wider."""
 
 _MAX_WIDENED = 1000
 """How often everything is traced once more since the types of some arguments had to be widened."""
@@ -286,6 +287,7 @@ class TracedProgram:
             with kept_by(instance, args):
                 out = instance.definition.fun(*args)
             outs, tree = jax.tree.flatten(out)
+            outs = self._as_declared(instance, tree, outs)
             trees.append(tree)
             avals.extend(result_aval(instance.name, x) for x in outs)
             return outs
@@ -297,6 +299,14 @@ class TracedProgram:
             if not probing:
                 jaxpr = without_loops(lambda args: Scope(running, args), jaxpr)
         return jaxpr, Signature(trees[-1], tuple(avals[-len(jaxpr.out_avals) :] if avals else ()))
+
+    def _as_declared(self, instance: Instance, tree: Any, leaves: list[Any]) -> list[Any]:
+        """The results of a body; numbers of Python give way to the types that out= declares."""
+        declared = instance.result if instance.definition.out is not None else None
+        if declared is None or tree != declared.tree:
+            return leaves
+        found = Signature(tree, tuple(result_aval(instance.name, x) for x in leaves))
+        return _cast(leaves, declared) if accepts(declared, found) else leaves
 
     def _check_closure(self, instance: Instance, jaxpr: ClosedJaxpr) -> None:
         """Checks that a body closes over no value of the body of another function."""
@@ -310,7 +320,9 @@ class TracedProgram:
             )
 
     def _trace_until_types_hold(self) -> None:
-        for _ in range(_MAX_TYPE_ROUNDS):
+        rounds = 0
+        while rounds < _TYPE_ROUNDS * (1 + len(self.instances)):
+            rounds += 1
             self._forget([x for x in self.instances if not x.definition.helper])
             if not self._trace_all():
                 self._forget(self._reached())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
@@ -259,8 +260,7 @@ class RecFn:
             if jax.tree_util.all_leaves([instance]):
                 static[name] = Identity(instance)
         self._check_hashable(static)
-        # With their types, since 1, 1.0 and True are equal, but do not compute the same.
-        values = tuple((name, type(value), value) for name, value in static.items())
+        values = tuple((name, _told_apart(value)) for name, value in static.items())
         key = (values, tuple(arguments))
         definition = self._definitions.get(key)
         if definition is None:
@@ -330,6 +330,15 @@ class RecFn:
                     f"static argument {name} of {self._name} is a {type(value).__name__}, which is "
                     "not hashable; static arguments are compared to find the traced program"
                 ) from None
+
+
+def _told_apart(value: Any) -> Any:
+    """A static argument as a key: 1, 1.0 and True are equal, as 0.0 and -0.0, but differ."""
+    if isinstance(value, tuple | frozenset):
+        return type(value), type(value) is frozenset, tuple(map(_told_apart, value))
+    if isinstance(value, float | complex | np.inexact):
+        return type(value), repr(value)  # also of NaN, which does not equal itself
+    return type(value), value
 
 
 def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any, _: Any) -> None:

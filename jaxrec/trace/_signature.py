@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
@@ -183,7 +184,10 @@ def traced_aval(leaf: Any) -> ShapedArray:
 
 
 def placeholder(aval: ShapedArray) -> Any:
-    """A value of a type, used while only types matter; weak exactly if the type is."""
-    if aval.weak_type and not aval.shape:
-        return np.zeros((), aval.dtype).item()
-    return jax.lax.full(aval.shape, 0, aval.dtype)
+    """An array of a type, used while only types matter; weak exactly if the type is."""
+    if not aval.weak_type:
+        return jax.lax.full(aval.shape, 0, aval.dtype)
+    zero = jnp.asarray(np.zeros((), aval.dtype).item())  # of a number of Python: weak
+    return jnp.broadcast_to(
+        zero.astype(aval.dtype) if zero.dtype != aval.dtype else zero, aval.shape
+    )

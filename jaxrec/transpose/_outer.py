@@ -14,7 +14,7 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import Bound, operands_at
-from jaxrec.lowering._linear import is_linear
+from jaxrec.lowering._repeatable import is_linear
 from jaxrec.lowering._rows import gather_rows, select_rows
 from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern

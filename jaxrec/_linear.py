@@ -1,15 +1,14 @@
-"""Whether a cell's backward pass is linear in the cotangents.
+"""Whether a backward pass is linear in the cotangents.
 
-Rows that no call stands for repeat one that does, with cotangents of zero. That adds nothing to a
-sum over rows if derivatives are linear, as those of JAX's operations are. A `custom_vjp` may give
-anything for a cotangent of zero (weight decay in a backward rule, or NaN where it divides by the
-size of the cotangent), or make a finite number of an infinite one (clipping), and so may the solver
-of a `custom_linear_solve`; then such rows must be left out.
+That of JAX's operations is. A `custom_vjp` may give anything for a cotangent of zero (weight decay
+in a backward rule, or NaN where it divides by the size of the cotangent), make a finite number of
+an infinite one (clipping), or something else of a sum than of its parts; and so may the solver of a
+`custom_linear_solve`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +18,6 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._values import replaced
-from jaxrec.graph._ir import Op, names_of
-from jaxrec.lowering._cell import row_function
-from jaxrec.split._program import CellSpec, Program
 
 _IN_ALL = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze", "slice"}
 _IN_ALL |= {"pad", "concatenate", "split", "copy", "rev", "add", "add_any", "sub", "neg"}
@@ -56,34 +52,28 @@ class Known(NamedTuple):
     fixed: bool
 
 
-def is_linear(program: Program, spec: CellSpec) -> bool:
-    """Whether the backward pass of a cell is known to be linear."""
-    if not any(map(_has_backward_rule, spec.cell.ops)):
-        return True
-    return program.cache.once(("is linear", spec.cell.index), lambda: _analyse(program, spec))
+def has_backward_rule(names: Iterable[str]) -> bool:
+    """Whether one of some operations, by name, has a backward pass that its writer chose."""
+    return not _RULES.isdisjoint(names)
 
 
-def _has_backward_rule(op: Op) -> bool:
-    return not _RULES.isdisjoint(names_of(op))
+def is_linear(fun: Callable[..., Sequence[Any]], types: Sequence[Any]) -> bool:
+    """Whether the backward pass of a function is known to be linear.
 
-
-def _analyse(program: Program, spec: CellSpec) -> bool:
-    outers = [program.outers[k].aval for k in spec.outers]
-    exports = [v.aval for v in spec.cell.exports]
-    values = [*outers, *exports, *(program.classes[c] for c in spec.inputs)]
-    moved = [k for k, a in enumerate(values) if jnp.issubdtype(a.dtype, jnp.inexact)]
-    ends = len(outers), len(outers) + len(exports)
-    row = row_function(program, spec)
+    Args:
+        fun: a function of arrays to a list of arrays.
+        types: of its arguments.
+    """
+    moved = [k for k, a in enumerate(types) if jnp.issubdtype(a.dtype, jnp.inexact)]
 
     def forward(*given: Any) -> Any:
         def of_moved(*changed: Any) -> list[Any]:
-            full = replaced(given, moved, changed)
-            outs = row(full[: ends[0]], full[ends[0] : ends[1]], full[ends[1] :])
+            outs = fun(*replaced(given, moved, changed))
             return [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)]
 
         return jax.vjp(of_moved, *(given[k] for k in moved))
 
-    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in values]
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in types]
     outs, pullback = jax.eval_shape(forward, *shapes)
     leaves, tree = jax.tree.flatten(pullback)
 

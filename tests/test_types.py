@@ -1,0 +1,114 @@
+"""The types of results while they are inferred, and static arguments that are equal but differ."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrec as jr
+
+
+class TestWeakResults:
+    """A choice between numbers of Python is an array, as it is outside of recursion."""
+
+    def test_a_comparison_is_an_array(self):
+        @jr.rec_fn
+        def f(n):
+            s = jr.cond(n > 2, lambda: 2, lambda: 4)
+            return jr.cond(n <= 0, lambda: ~(s == 0), lambda: ~f(n - 1))
+
+        @jr.rec_fn
+        def pick(n):
+            return jr.cond(f(n), lambda: 1.0, lambda: 0.0)
+
+        assert [f(n).tolist() for n in range(4)] == [True, False, True, False]
+        assert pick(1) == 0.0
+
+    def test_a_root_is_real(self):
+        @jr.rec_fn
+        def f(n):
+            s = jr.cond(n > 2, lambda: 2.0, lambda: 4.0)
+            return jr.cond(n <= 0, lambda: (s - 1) ** 0.5, lambda: f(n - 1) + 1)
+
+        assert f(1).dtype == jnp.float32
+        assert f(1) == pytest.approx(math.sqrt(3) + 1)
+
+    def test_a_division_and_a_method(self):
+        @jr.rec_fn
+        def two(n):
+            return jr.cond(n <= 0, lambda: 2.0, lambda: two(n - 1))
+
+        @jr.rec_fn
+        def half(n):
+            return jr.cond(n <= 0, lambda: 1.0 / two(3), lambda: half(n - 1)).astype(jnp.float32)
+
+        assert half(1) == 0.5
+
+    def test_an_array_stays_weak(self):
+        @jr.rec_fn
+        def f(w, n):
+            s = jr.cond(n > 2, lambda: jnp.full(3, 1.0) * 0 + 1.0, lambda: jnp.broadcast_to(2.0, 3))
+            return jr.cond(n <= 0, lambda: w * s.astype(w.dtype), lambda: f(w, n - 1))
+
+        @jr.rec_fn
+        def g(w, n):
+            s = jr.cond(n > 2, lambda: jnp.broadcast_to(1.0, 3), lambda: jnp.broadcast_to(2.0, 3))
+            return jr.cond(n <= 0, lambda: w * s, lambda: g(w, n - 1))
+
+        w = jnp.ones(3, jnp.float16)
+        assert f(w, 2).dtype == g(w, 2).dtype == jnp.float16
+        np.testing.assert_array_equal(g(w, 2), [2, 2, 2])
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_numbers_of_python_have_the_declared_type(executor, dtype):
+    @jr.rec_fn(out=jax.ShapeDtypeStruct((), dtype))
+    def f(n):
+        below = jax.lax.cond(n <= 0, lambda: jnp.zeros((), dtype), lambda: f(n - 1))
+        return jnp.where(below > 0, 1, 2)
+
+    with jr.executor(executor):
+        assert f(3) == 1
+        assert f(3).dtype == dtype
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_ring_of_functions_of_which_one_has_a_firm_type(count):
+    def make(k):
+        scale = 0.5 if k == count - 1 else 1
+
+        @jr.rec_fn
+        def link(n):
+            return jr.cond(n <= 0, lambda: 1, lambda: scale * ring[(k + 1) % count](n - 1))
+
+        return link
+
+    ring = [make(k) for k in range(count)]
+    assert ring[0](count + 1) == 0.5
+
+
+def test_static_arguments_that_are_equal_but_differ():
+    @functools.partial(jr.rec_fn, static_argnums=1)
+    def sign(n, s):
+        return jr.cond(n <= 0, lambda: math.copysign(1.0, s), lambda: sign(n - 1, -s))
+
+    @functools.partial(jr.rec_fn, static_argnums=1)
+    def total(n, index):
+        return jr.cond(
+            n <= 0, lambda: jnp.arange(4.0)[index[0]].sum(), lambda: total(n - 1, (True,))
+        )
+
+    assert sign(1, 0.0) == -1.0
+    assert sign(1, -0.0) == 1.0
+    assert total(1, (1,)) == 6.0
+    assert total(0, (1,)) == 1.0
+    assert sign(2, math.nan) == 1.0
+    traced = sign.cache_info().traces
+    sign(2, math.nan)
+    assert sign.cache_info().traces == traced
