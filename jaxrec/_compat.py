@@ -247,7 +247,7 @@ def side_effects(jaxpr: Jaxpr) -> set[str]:
 
 def named_axes(jaxpr: Jaxpr) -> set[Any]:
     """The names of axes outside that a jaxpr computes with, those of `vmap` and of `shard_map`."""
-    return {vars(e)["name"] for e in jaxpr.effects if is_of_axis(e)}
+    return {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
 
 
 def collectives(jaxpr: Jaxpr) -> set[str]:

@@ -163,3 +163,16 @@ def test_learns_to_generate_trees():
     # Both number nodes depth first: children before later siblings.
     for name in ("token", "child", "sibling", "roots"):
         assert getattr(made, name).tolist() == getattr(forest, name).tolist()
+
+
+def test_a_node_without_a_word():
+    """It has no likelihood of a word: those of all words it might have add up to 1."""
+    model, condition = build(), conditions([1])
+
+    def loss(*token):
+        return model.loss(data.ordered_forest(token, [-1, 0]), condition)
+
+    chances = [jnp.exp(loss(1, -1) - loss(1, word)) for word in range(VOCAB)]
+    assert sum(chances) == pytest.approx(1, rel=1e-4)
+    chances = [jnp.exp(loss(1, word) - loss(-1, word)) for word in range(VOCAB)]
+    assert max(chances) - min(chances) > 1e-3  # the child sees whether there is a word above

@@ -239,6 +239,8 @@ def test_other_settings_are_not_resumed(tmp_path):
         (["--seed", str(1 << 80)], "--seed is a number from 0 to 4294967295"),
         (["--model", "rntn", "--hidden", "3", "--embed", "4"], "be equal, got 3 and 4"),
         (["--binary"], "--binary and --glove need a sentiment treebank"),
+        (["--out", ""], "--out is a directory, got an empty name"),
+        (["--data", ""], "--data is a directory, got an empty name"),
         ([*TINY_LISTOPS, "--hidden", "999999999999"], "not enough memory for this run"),
     ],
 )
@@ -341,14 +343,14 @@ def test_runs_are_numbered_after_the_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(*TINY_LISTOPS)
     run(*TINY_LISTOPS)
-    first, second = (tmp_path / "runs" / f"treelstm-listops{end}" for end in ("", "-2"))
+    first, second = (tmp_path / "runs" / f"treelstm-listops{end}" for end in ("", "-run2"))
     assert first.is_dir()
     assert second.is_dir()
     shutil.rmtree(first)
     run(*TINY_LISTOPS, "--resume")
     assert not first.exists()
     run(*TINY_LISTOPS)
-    assert (tmp_path / "runs" / "treelstm-listops-3").is_dir()
+    assert (tmp_path / "runs" / "treelstm-listops-run3").is_dir()
 
 
 def test_word_vectors_that_come_or_go(treebank, tmp_path):

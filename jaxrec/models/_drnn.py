@@ -112,7 +112,8 @@ class DRNN(TreeGenerator):
         """Minus the log-likelihood of given trees: of their topology and, given it, their words.
 
         Args:
-            forest: Trees as `jaxrec.data.ordered_forest` makes them.
+            forest: Trees as `jaxrec.data.ordered_forest` makes them. A node without a word (token
+                -1) has no likelihood of one, and is the zero vector to its children and siblings.
             condition: ``[trees, condition_dim]``, the vector of each tree.
 
         Returns:
@@ -171,4 +172,5 @@ def _losses(
     words = optax.softmax_cross_entropy_with_integer_labels(
         word_scores(weights, states, made), jnp.maximum(token[node], 0)
     )
+    words = jnp.where(token[node] >= 0, words, 0.0)
     return words + jnp.sum(jnp.where(decided, topology, 0.0), axis=1)

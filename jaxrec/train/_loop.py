@@ -88,6 +88,8 @@ class _Run:
 
     def epochs(self, snapshot: Snapshot) -> Snapshot:
         """All epochs that are still to do."""
+        if snapshot.progress.history:  # it may have been killed before this was drawn
+            self._draw(snapshot.progress)
         while snapshot.progress.epoch < self.settings.epochs:
             snapshot = self._epoch(snapshot)
         return snapshot
@@ -104,9 +106,12 @@ class _Run:
         state = state._replace(loss_sum=jnp.zeros_like(state.loss_sum))
         snapshot = Snapshot(state, best, progress.after_epoch(entry, accuracy))
         self.checkpoints.save(snapshot)
-        save_curve(self.out / "curve.png", snapshot.progress.history, str(self.out.name))
+        self._draw(snapshot.progress)
         print(epoch_line(entry, self.settings.epochs), flush=True)
         return snapshot
+
+    def _draw(self, progress: Progress) -> None:
+        save_curve(self.out / "curve.png", progress.history, str(self.out.name))
 
     def _steps(self, snapshot: Snapshot) -> tuple[TrainState, float | None]:
         """The steps of an epoch that are still to do, and how many trees a second they took."""

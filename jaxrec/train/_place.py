@@ -64,7 +64,7 @@ def _resumed(settings: Settings) -> Path:
 def _fresh(settings: Settings) -> Path:
     if settings.out is None:
         first, last = _default(settings), max(_taken(settings), default=0)
-        return first.with_name(f"{first.name}-{last + 1}") if last else first
+        return first.with_name(f"{first.name}-run{last + 1}") if last else first
     out = Path(settings.out)
     if has_checkpoints(out):
         raise TrainError(
@@ -84,7 +84,7 @@ def _taken(settings: Settings) -> dict[int, Path]:
     first = _default(settings)
     found = {1: first} if first.exists() else {}
     for place in first.parent.glob("*"):
-        name, _, number = place.name.rpartition("-")
-        if name == first.name and number.isdecimal():
+        name, _, number = place.name.rpartition("-run")
+        if name == first.name and number.isdecimal() and int(number) > 1:
             found[int(number)] = place
     return dict(sorted(found.items()))

@@ -146,6 +146,11 @@ def _checked(settings: Settings) -> Settings:
             f"--model {settings.model} uses word vectors as leaf states: --hidden and --embed must "
             f"be equal, got {settings.hidden} and {settings.embed}."
         )
+    for name in ("data", "out"):
+        if getattr(settings, name) == "":
+            raise TrainError(
+                f"--{name} is a directory, got an empty name. Give one, or leave it out."
+            )
     if settings.data is None and (settings.binary or settings.glove):
         raise TrainError("--binary and --glove need a sentiment treebank: give --data DIR.")
     return settings
