@@ -241,3 +241,74 @@ def test_a_scalar_that_calls_share_between_bounds_of_their_own(executor):
     with jr.executor(executor):
         assert f(3, jnp.float32(1)) == 6.0
         assert jax.grad(f, 1)(3, jnp.float32(1)) == 3.0
+
+
+@jr.rec_fn
+def with_a_norm(w, n):
+    """Its second result has no finite derivative; nobody asks for it."""
+
+    def more():
+        below, _ = with_a_norm(w, n - 1)
+        return jnp.sin(below * w), jnp.sqrt(w - w)
+
+    return jr.cond(n <= 0, lambda: (w, jnp.sqrt(w - w)), more)
+
+
+def nested_sines(w):
+    return jnp.sin(jnp.sin(w * w) * w)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_a_result_without_a_cotangent(executor):
+    want = jax.grad(nested_sines)(0.7)
+    with jr.executor(executor):
+        assert jax.grad(lambda w: with_a_norm(w, 2)[0])(0.7) == pytest.approx(want)
+        found, _ = jax.grad(lambda w: with_a_norm(w, 2), has_aux=True)(0.7)
+        assert found == pytest.approx(want)
+        mapped = jax.vmap(jax.grad(lambda w: with_a_norm(w, 2)[0]))(jnp.array([0.7, 0.7]))
+        np.testing.assert_allclose(mapped, [want, want], rtol=1e-5)
+        # Where somebody asks, it is what it is.
+        assert jnp.isnan(jax.grad(lambda w: sum(with_a_norm(w, 2)))(0.7))
+
+
+def test_a_result_without_a_cotangent_under_jit():
+    def run(w):
+        return with_a_norm.with_options(max_calls=9)(w, 2)
+
+    found, _ = jax.jit(jax.grad(run, has_aux=True))(0.7)
+    assert found == pytest.approx(jax.grad(nested_sines)(0.7))
+
+
+def test_calls_that_are_reported_without_a_cotangent():
+    def loss(w):
+        (value, _), calls = jr.collect(with_a_norm)(w, 2)
+        return value + jnp.where(calls.valid, calls.results[0], 0).sum()
+
+    def plain(w):
+        return 2 * nested_sines(w) + jnp.sin(w * w) + w
+
+    assert jax.grad(loss)(0.7) == pytest.approx(jax.grad(plain)(0.7))
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_a_rule_that_makes_something_of_nothing(executor):
+    @jax.custom_vjp
+    def decayed(w):
+        return w
+
+    decayed.defvjp(lambda w: (w, w), lambda w, ct: (ct + 0.1 * w,))
+
+    @jr.rec_fn
+    def f(w, x, n):
+        def more():
+            value, _ = f(w, x * 1.5, n - 1)
+            return jnp.tanh(value * w), decayed(w) * x
+
+        return jr.cond(n == 0, lambda: (x, decayed(w)), more)
+
+    def plain(w):
+        return jnp.tanh(jnp.tanh(0.3 * 1.5**2 * w) * w)
+
+    with jr.executor(executor):
+        found = jax.grad(lambda w: f(w, 0.3, 2)[0])(0.7)
+    np.testing.assert_allclose(found, jax.grad(plain)(0.7), rtol=1e-5)

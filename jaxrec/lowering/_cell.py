@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import jax
@@ -24,8 +24,16 @@ ROWS = "rows of a wave"
 """The name of the axis of the calls of a wave."""
 
 
-def row_function(program: Program, spec: CellSpec) -> Callable[..., list[Any]]:
-    """The cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays."""
+def row_function(
+    program: Program, spec: CellSpec, constant: Container[tuple[int, int]] = ()
+) -> Callable[..., list[Any]]:
+    """The cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays.
+
+    Args:
+        program: the program.
+        spec: the cell.
+        constant: parts of the rows that it writes, by tape class and number, without a derivative.
+    """
     cell, root = spec.cell, program.binding.outer_of
     ahead = program.graph.functions[cell.function].order - program.order
 
@@ -41,7 +49,15 @@ def row_function(program: Program, spec: CellSpec) -> Callable[..., list[Any]]:
         for parts, row in zip(spec.input_parts, inputs, strict=True):
             env.update(zip(parts, unpack(row, [v.aval for v in parts]), strict=True))
         evaluate(cell.ops, env, lookup, -ahead)
-        return [pack([lookup(env, atom) for atom in parts]) for parts in spec.output_parts]
+        return [
+            pack(
+                [
+                    jax.lax.stop_gradient(x) if (c, k) in constant else x
+                    for k, x in enumerate(lookup(env, atom) for atom in parts)
+                ]
+            )
+            for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
+        ]
 
     return run
 
@@ -95,7 +111,11 @@ def _evaluate_switch(op: Switch, env: Env, lookup: Lookup, order: int) -> list[A
 
 
 def wave_function(
-    program: Program, spec: CellSpec, by_row: Sequence[bool], width: int
+    program: Program,
+    spec: CellSpec,
+    by_row: Sequence[bool],
+    width: int,
+    constant: Container[tuple[int, int]] = (),
 ) -> Callable[..., list[Any]]:
     """The cell for `width` calls; arrays have a leading row axis.
 
@@ -104,12 +124,13 @@ def wave_function(
         spec: the cell.
         by_row: for each outer value of the cell, whether it has a row axis too.
         width: number of rows.
+        constant: parts of the rows that it writes without a derivative, see `row_function`.
     """
     axes = ([0 if own else None for own in by_row], 0, 0, 0)
 
     def with_row(outers: Any, exports: Any, inputs: Any, row: Any) -> list[Any]:
         del row
-        return row_function(program, spec)(outers, exports, inputs)
+        return row_function(program, spec, constant)(outers, exports, inputs)
 
     batched = jax.vmap(with_row, in_axes=axes, axis_size=width, axis_name=ROWS)
 
@@ -128,10 +149,14 @@ def wave_function(
 
 
 def row_by_row_function(
-    program: Program, spec: CellSpec, by_row: Sequence[bool], width: int
+    program: Program,
+    spec: CellSpec,
+    by_row: Sequence[bool],
+    width: int,
+    constant: Container[tuple[int, int]] = (),
 ) -> Callable[..., list[Any]]:
     """As `wave_function`, but a loop over the calls: nothing is made of several of them at once."""
-    single = wave_function(program, spec, by_row, 1)
+    single = wave_function(program, spec, by_row, 1, constant)
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         def one(row: Any) -> list[Any]:

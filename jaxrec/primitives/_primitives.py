@@ -63,11 +63,13 @@ class Wrt:
         positions: of the operands.
         lanes: for each, how lanes index its cotangent apart; None for the operand's own layout.
         stack: leading axes of every tangent or cotangent, for several on one schedule.
+        without: of a backward pass, the numbers of its cotangents that stand for none.
     """
 
     positions: tuple[int, ...]
     lanes: tuple[LanePattern | None, ...]
     stack: int = 0
+    without: tuple[int, ...] = ()
 
     @property
     def pairs(self) -> list[tuple[int, LanePattern | None]]:

@@ -45,6 +45,7 @@ from jaxrec.primitives._stacking import (
 )
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.transpose._backward import Want, run_backward
+from jaxrec.transpose._unread import without_unread
 
 
 def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
@@ -52,6 +53,7 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     call = LinearCall(operands, params, wrt, sum(differentiable(params)))
     backward = call.backward()
     tables, tapes, kept = split_residuals(params, backward, call.residuals)
+    backward, kept = without_unread(backward, wrt.without, kept)
     pairs = wrt.pairs
     outers = [(k, p) for k, p in pairs if k < params.num_outers]
     roots = [k for k, _ in pairs if k >= params.num_outers]
@@ -120,9 +122,13 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
             for k, x in enumerate(operands)
         ]
         at = replayed(wide, tables, repeated, positions)
-        _, pull = jax.vjp(at, *(repeated[k] for k in positions))
+
+        def read(xs: Sequence[Any]) -> list[Any]:
+            return [x for k, x in enumerate(xs) if k not in wrt.without]
+
+        _, pull = jax.vjp(lambda *xs: read(at(*xs)), *(repeated[k] for k in positions))
         asked = len(wrt.positions)
-        return over_stack(lambda *cts: list(pull(list(cts)))[:asked], wrt.stack)(*given)
+        return over_stack(lambda *cts: list(pull(read(cts)))[:asked], wrt.stack)(*given)
 
     return jvp_of_replay(run, call, tangents)
 
@@ -164,7 +170,7 @@ def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> An
     apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
     batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
     lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
-    wide = Wrt(wrt.positions, lanes, wrt.stack)
+    wide = dataclasses.replace(wrt, lanes=lanes)
     residuals = remade(state, batch.operands, batch.params, wrt)
     cts = _lay_out_cotangents(batch, wrt, residuals, operands[-given:], dims[-given:])
     outs = rec_backward_p.bind(*batch.operands, *residuals, *cts, params=batch.params, wrt=wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,6 +119,8 @@ def transposed(
     known, linear = list(operands[:-given]), operands[-given:]
     pairs = zip(cts, types, strict=True)
     full = [zeros_of(a) if type(ct) is _compat.Zero else ct for ct, a in pairs]
+    without = tuple(k for k, ct in enumerate(cts) if type(ct) is _compat.Zero)
+    wrt = dataclasses.replace(wrt, without=without if other is rec_backward_p else ())
     vma = _compat.common_vma([_compat.aval_of(x) for x in [*known, *full]])
     full = [_compat.vary_over(x, vma) for x in full]
     found = other.bind(*known, *full, params=params, wrt=wrt)

@@ -38,12 +38,34 @@ class Backward:
         outer_avals: Sequence[Any],
         outers: Sequence[int],
         policy: Policy,
+        unread: frozenset[tuple[int, int]] = frozenset(),
     ) -> None:
+        """Differentiates nothing yet.
+
+        Args:
+            program: the program.
+            layout: the sizes of its tapes.
+            patterns: how lanes index outer values.
+            outer_avals: the types of outer values.
+            outers: those that are differentiated.
+            policy: which intermediate results to keep.
+            unread: parts of rows that have no cotangent, by tape class and number.
+        """
         self.program, self.layout, self.patterns = program, layout, tuple(patterns)
         self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
         self._cells: dict[Any, CellVjp] = {}
         self._traced: dict[Any, TracedCell] = {}
         self._row_by_row: dict[int, bool] = {}
+        self._unread, self._without = unread, dict[frozenset[tuple[int, int]], Backward]()
+
+    def without(self, unread: frozenset[tuple[int, int]]) -> Backward:
+        """The same where some parts of rows have no cotangent, and nothing is kept for it."""
+        if unread not in self._without:
+            policy = jax.checkpoint_policies.nothing_saveable
+            self._without[unread] = Backward(
+                self.program, self.layout, self.patterns, self._avals, self._wrt, policy, unread
+            )
+        return self._without[unread]
 
     def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
         """A cell at a width; `own_rows` gives every outer value a row axis."""
@@ -108,7 +130,7 @@ class Backward:
         self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool
     ) -> Callable[..., list[Any]]:
         make = row_by_row_function if row_by_row else wave_function
-        fun = make(self.program, spec, self.by_row(spec, own_rows), width)
+        fun = make(self.program, spec, self.by_row(spec, own_rows), width, self._unread)
         first_export = len(spec.outers)
         first_input = first_export + len(spec.cell.exports)
 

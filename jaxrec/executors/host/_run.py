@@ -19,6 +19,7 @@ from jaxrec.executors.host._schedule import plan_call
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.executors.host._tasks import TaskList
 from jaxrec.transpose._cells import Backward, has_cotangent
+from jaxrec.transpose._unread import without_unread
 
 if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
@@ -158,7 +159,9 @@ def _backward(
         )
         for _ in range(plan.domains)
     ]
-    return BackwardRun(call, backward, wrt, tapes, cotangents)
+    narrow = [without_unread(backward, wrt.without, x.residuals) for x in tapes]
+    tapes = [Tapes(x.values, kept) for x, (_, kept) in zip(tapes, narrow, strict=True)]
+    return BackwardRun(call, narrow[0][0], wrt, tapes, cotangents)
 
 
 def plan_of(residuals: Sequence[Any]) -> HostPlan:

@@ -1,0 +1,83 @@
+"""What no cotangent reaches, since nobody has asked for that of a result.
+
+JAX tells results without a cotangent from results whose cotangent is zero, and derives nothing for
+them: 0 times an infinite derivative would be NaN, and a rule may make something of nothing. Rows of
+tapes hold numbers. So the parts of rows that can have no cotangent are found beforehand, and cells
+are differentiated as if these were constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxrec.graph._ir import Value, free_atoms
+from jaxrec.split._program import CellSpec, Program
+from jaxrec.transpose._cells import Backward, has_cotangent
+
+Part = tuple[int, int]
+"""A part of the rows of a tape class: the class, and the number of the part."""
+
+
+def unread_parts(program: Program, collect: bool, without: Sequence[int]) -> frozenset[Part]:
+    """The parts of rows that cells write, and that have no cotangent.
+
+    Args:
+        program: the program.
+        collect: whether the results of all calls are results too.
+        without: which results have no cotangent: numbers among those that may have one.
+    """
+    if not without:
+        return frozenset()
+    key = ("unread", collect, tuple(without))
+    return program.cache.once(key, lambda: _find(program, collect, frozenset(without)))
+
+
+def without_unread(
+    backward: Backward, without: Sequence[int], residuals: list[list[Any]]
+) -> tuple[Backward, list[list[Any]]]:
+    """The differentiated cells and their residuals, less what no cotangent reaches.
+
+    Residuals are of cells that are differentiated as a whole. Others compute them again.
+    """
+    unread = unread_parts(backward.program, backward.layout.collect, without)
+    if not unread:
+        return backward, residuals
+    return backward.without(unread), [[] for _ in residuals]
+
+
+def _find(program: Program, collect: bool, without: frozenset[int]) -> frozenset[Part]:
+    carrying = [k for k, aval in enumerate(program.result_avals) if has_cotangent(aval)]
+    results = carrying * (2 if collect else 1)
+    asked = {k for n, k in enumerate(results) if n not in without}
+    read = {(c, i) for c, parts in program.result_rows for i, k in enumerate(parts) if k in asked}
+    follows: dict[Part, set[Part]] = {}
+    for spec in program.cells:
+        for part, sources in _sources(spec):
+            follows.setdefault(part, set()).update(sources)
+    todo = list(read)
+    while todo:
+        new = follows.get(todo.pop(), set()) - read
+        read |= new
+        todo += new
+    return frozenset(follows) - read
+
+
+def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:
+    """The parts that a cell writes, and those that it reads for each."""
+    known: dict[Any, frozenset[Part]] = {}
+    for c, parts in zip(spec.inputs, spec.input_parts, strict=True):
+        known.update((value, frozenset({(c, i)})) for i, value in enumerate(parts))
+
+    def of(atoms: Any) -> frozenset[Part]:
+        return frozenset().union(*(known.get(a, ()) for a in atoms if isinstance(a, Value)))
+
+    for op in spec.cell.ops:
+        found = of(free_atoms(op))
+        known.update((value, found) for value in op.outputs if has_cotangent(value.aval))
+    return [
+        ((c, i), of([atom]))
+        for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
+        for i, atom in enumerate(parts)
+        if has_cotangent(atom.aval)
+    ]
