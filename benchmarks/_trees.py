@@ -98,6 +98,8 @@ def batches(
     """Shuffled minibatches of `size` trees, the last smaller one dropped; at most `count`."""
     order = np.random.default_rng(seed).permutation(len(trees))
     number = len(trees) // size
+    if not number:
+        raise ValueError(f"a batch of {size} trees, but there are only {len(trees)}")
     number = number if count is None else min(number, count)
     groups = (order[k * size : (k + 1) * size] for k in range(number))
     return [concatenate([trees[j] for j in group]) for group in groups]

@@ -28,7 +28,7 @@ class Batch:
         params: parameters of the batched invocation, its capacity undecided unless declared.
         operands: its operands.
         size: size of the new axis.
-        alike: whether all examples make the same calls.
+        alike: whether all examples have the same control arguments, and read the same of arrays.
     """
 
     def __init__(

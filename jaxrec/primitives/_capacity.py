@@ -97,14 +97,15 @@ def batch_of(
     batch = Batch(params, operands, dims, size, apart)
     if params.max_calls is None:
         return batch
-    is_known = ran or not any(map(_compat.is_batched, operands))
-    same = batch.alike and not is_plannable(batch.params, batch.operands)
-    if is_known and not (same and has_no_bound(batch.params)):
-        batch.params = decide_capacity(batch.params, batch.operands)
-    else:
+    alike = batch.alike and not params.program.is_stepped
+    unknown = has_no_bound(batch.params) and not is_plannable(batch.params, batch.operands)
+    blank = not ran and any(map(_compat.is_batched, operands))
+    if blank or (alike and unknown):  # what one example needs is all that is known
         batch.params = dataclasses.replace(
             batch.params, max_calls=bucket(batch.size * params.max_calls)
         )
+    else:
+        batch.params = decide_capacity(batch.params, batch.operands)
     return batch
 
 
