@@ -444,8 +444,8 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
     vma = common_vma([aval_of(x) for x in operands])
     operands = [vary_over(x, vma) for x in operands]
-    if eqn.primitive.name == "clamp" and not maps_now([operands[1]]):
-        operands = _mapped_together(operands)  # a scalar that JAX does not batch by its bounds
+    if eqn.primitive.name == "clamp" and not aval_of(operands[1]).shape:
+        operands = _mapped_together(operands)  # JAX batches or differentiates some mixtures wrongly
     if eqn.primitive.name == "custom_vjp_call":
         if _gives_the_same(eqn, operands):
             operands = _mapped_together(operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
@@ -241,6 +242,29 @@ def test_a_scalar_that_calls_share_between_bounds_of_their_own(executor):
     with jr.executor(executor):
         assert f(3, jnp.float32(1)) == 6.0
         assert jax.grad(f, 1)(3, jnp.float32(1)) == 3.0
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_clamps_of_scalars_that_calls_share_or_have_of_their_own(executor):
+    def build(rec_fn, cond):
+        @rec_fn
+        def f(a, b, y, n):
+            def more():
+                own = y * 0.4 + n
+                mixtures = itertools.product((a, own - 2), (a * 2, own), (b, own + 0.5))
+                return sum(jax.lax.clamp(*one) for one in mixtures) * f(a, b, y * 1.1, n - 1)
+
+            return cond(n <= 0, lambda: y, more)
+
+        return f
+
+    plain = build(lambda f: f, lambda holds, yes, no: yes() if holds else no())
+    args = *map(jnp.float32, (0.4, 1.7, 0.6)), 3
+    with jr.executor(executor):
+        found = jax.value_and_grad(build(jr.rec_fn, jr.cond), (0, 1, 2))(*args)
+    want = jax.value_and_grad(plain, (0, 1, 2))(*args)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 @jr.rec_fn
