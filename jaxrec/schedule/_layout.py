@@ -330,7 +330,7 @@ def table_types(program: Program, layout: Layout) -> Tables:
     return Tables(
         info=ints(info),
         waves=ints(layout.max_waves, columns),
-        cells=tuple(cell_table_types(spec, rows, layout.readers) for spec, rows in pairs),
+        cells=tuple(_cell_types(spec, rows, layout.readers) for spec, rows in pairs),
         root_readers=tuple(ints((layout.lanes + 1) * reader) for _ in program.data_rows),
         result_reads=tuple(ints(layout.lanes) for _ in results),
         collect_reads=tuple(ints(calls) for _ in results) if layout.collect else (),
@@ -340,7 +340,7 @@ def table_types(program: Program, layout: Layout) -> Tables:
     )
 
 
-def cell_table_types(spec: CellSpec, rows: int, readers: bool) -> CellTables:
+def _cell_types(spec: CellSpec, rows: int, readers: bool) -> CellTables:
     """The types of the tables of a cell that is fired up to `rows` times."""
     return CellTables(
         reads=tuple(ints(rows) for _ in spec.inputs),
