@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax._src import api as _api
 from jax._src import array as _array
@@ -431,86 +430,6 @@ def vary_over(value: Any, vma: frozenset[Any]) -> Any:
     """Marks a value as varying over the mesh axes `vma` of `shard_map`."""
     missing = tuple(vma - _varying(aval_of(value)))
     return jax.lax.pcast(value, missing, to="varying") if missing else value
-
-
-def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
-    """Evaluates one equation on values for all its operands, literals included.
-
-    What JAX does where it traces has been done: operands that vary over some mesh axes of
-    `shard_map` are joined here by those that do not, since the equation may be from outside of it.
-    """
-    # A literal keeps its weak type, which an array of its value would not have.
-    pairs = zip(eqn.invars, values, strict=True)
-    operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
-    vma = common_vma([aval_of(x) for x in operands])
-    operands = [vary_over(x, vma) for x in operands]
-    if eqn.primitive.name == "clamp" and not aval_of(operands[1]).shape:
-        operands = _mapped_together(operands)  # JAX batches or differentiates some mixtures wrongly
-    if eqn.primitive.name == "custom_vjp_call":
-        if _gives_the_same(eqn, operands):
-            operands = _mapped_together(operands)
-        if eqn.params["symbolic_zeros"]:
-            operands = _perturbed_together(operands)
-    params = eqn.primitive.get_bind_params(eqn.params)
-    if params.get("vmap_method", "") is None:
-        params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
-    mesh = jax.sharding.get_abstract_mesh()  # not that around the body, whose context this is
-    with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
-        outs = eqn.primitive.bind(*operands, **params)
-    return list(outs) if eqn.primitive.multiple_results else [outs]
-
-
-def _gives_the_same(eqn: JaxprEqn, values: Sequence[Any]) -> bool:
-    """Whether a result of a `custom_vjp` is the same for all examples, and another one is not.
-
-    JAX gives the rule the cotangent of such a result once for each example, and adds them up.
-    """
-    mapped = [maps_now([x]) for x in values]
-    return any(mapped) and not all(_reached(eqn.params["call_jaxpr"].jaxpr, mapped))
-
-
-def _mapped_together(values: Sequence[Any]) -> list[Any]:
-    """Values that `vmap` maps over all of, if over one."""
-    mapped = [maps_now([x]) for x in values]
-    if not any(mapped):
-        return list(values)
-    one = values[mapped.index(True)]
-    holds = jnp.any(one == one)  # of each example; what it is does not matter
-    pairs = zip(values, mapped, strict=True)
-    return [x if own else jnp.where(holds, x, x) for x, own in pairs]
-
-
-def _reached(jaxpr: Jaxpr, given: Sequence[bool]) -> list[bool]:
-    """For each result, whether it depends on one of the operands that are given."""
-    found = {v for v, holds in zip(jaxpr.invars, given, strict=True) if holds}
-
-    def holds(atoms: Iterable[Any]) -> list[bool]:
-        return [not is_literal(a) and a in found for a in atoms]
-
-    for eqn in jaxpr.eqns:
-        operands, inner = holds(eqn.invars), inlined(eqn)
-        if inner is not None:
-            outs = _reached(inner.jaxpr, operands)
-        else:
-            outs = [any(operands)] * len(eqn.outvars)
-        found.update(v for v, reached in zip(eqn.outvars, outs, strict=True) if reached)
-    return holds(jaxpr.outvars)
-
-
-def _perturbed_together(values: Sequence[Any]) -> list[Any]:
-    """Values that all have a tangent, perhaps of zeros, where one of them has.
-
-    A rule with `symbolic_zeros` may return other residuals where other operands are perturbed. JAX
-    keeps how those of the last time are structured, so an equation that is differentiated by one
-    operand and then by another would take residuals for those of the other.
-    """
-
-    @jax.custom_jvp
-    def together(values: list[Any]) -> list[Any]:
-        return values
-
-    together.defjvp(lambda primals, tangents: (*primals, *tangents))
-    return together(list(values))
 
 
 def is_literal(atom: Any) -> bool:

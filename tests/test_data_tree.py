@@ -4,6 +4,7 @@ import copy
 import doctest
 import importlib
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,14 @@ def test_printing() -> None:
     assert len(repr(chain(50))) < 150
 
 
+def test_a_label_is_an_int_whatever_integer_was_given() -> None:
+    labels: list[Any] = [True, np.int64(1), np.uint8(1)]
+    for label in labels:
+        assert str(Tree(label, "a")) == "(1 a)"
+    with pytest.raises(TypeError, match=r"got the label 1\.0 \(float\), expected an integer"):
+        Tree(1.0, "a")  # pyright: ignore[reportArgumentType]
+
+
 def test_map_labels_keeps_words_and_shape() -> None:
     tree = small().map_labels(lambda label: int(label > 2))
     assert str(tree) == "(0 (0 (0 a) (1 b)) (1 c))"
@@ -61,7 +70,8 @@ def test_map_labels_keeps_words_and_shape() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-2, "a"), r"got label -2, expected 0 or more, or -1 for no label"),
+        ((-2, "a"), r"got label -2, expected 0 to 2147483647, or -1 for no label"),
+        ((2**31, "a"), r"got label 2147483648, expected 0 to 2147483647"),
         ((0,), r"expected a word or children, got neither"),
         ((0, "a", (Tree(0, "b"),)), r"expected a word or children, got both \(word 'a'\)"),
         ((0, ""), r"got an empty word"),

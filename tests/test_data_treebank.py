@@ -75,6 +75,7 @@ def test_white_space_line_ends_and_escapes(tmp_path: Path) -> None:
 
 def test_options_widen_what_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, "(17 a)", num_labels=None) == [Tree(17, "a")]
+    assert read(tmp_path, f"({2**31 - 1} a)", num_labels=None) == [Tree(2**31 - 1, "a")]
     assert read(tmp_path, "(-1 a)", unlabelled=True) == [Tree(-1, "a")]
     assert read(tmp_path, "(1 (1 a))", binary=False) == [Tree(1, children=(Tree(1, "a"),))]
 
@@ -121,7 +122,7 @@ def test_malformed_lines_say_where_and_what(
 def test_label_errors_name_the_range_in_force(tmp_path: Path) -> None:
     with pytest.raises(TreebankError, match=r"in the range 0 to 9, or -1 for none, found '10'"):
         read(tmp_path, "(10 a)", num_labels=10, unlabelled=True)
-    with pytest.raises(TreebankError, match=r"in the range 0 or more, found '-1'"):
+    with pytest.raises(TreebankError, match=r"in the range 0 to 2147483647, found '-1'"):
         read(tmp_path, "(-1 a)", num_labels=None)
 
 

@@ -66,9 +66,10 @@ def test_saved_and_loaded(tmp_path: Path, lower: bool) -> None:
 
 def test_files_that_hold_no_vocabulary(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
-    path.write_text("{")
-    with pytest.raises(ValueError, match=r"words\.json is not JSON"):
-        Vocabulary.load(path)
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"words\.json is not JSON"):
+            Vocabulary.load(path)
     good = {"format": "jaxrec.vocabulary", "lower": False, "words": ["a"]}
     for bad in ([], good | {"format": "x"}, good | {"words": [1]}, good | {"lower": None}):
         path.write_text(json.dumps(bad))

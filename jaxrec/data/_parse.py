@@ -10,11 +10,11 @@ import re
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from jaxrec.data._tree import NO_LABEL, Tree, unescape
+from jaxrec.data._tree import MAX_LABEL, NO_LABEL, Tree, unescape
 
 # ASCII: a no-break space is part of a word (`8 1\/2` in the Stanford Sentiment Treebank).
 _TOKEN = re.compile(r"[()]|[^()\s]+", re.ASCII)
-_INTEGER = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+_INTEGER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 _WHITE = " \t\n\r\f\v"
 _SHOWN_CHARACTERS = 40
 
@@ -33,7 +33,7 @@ class Grammar:
     """Which trees a reader accepts.
 
     Attributes:
-        num_labels: Labels are below it; `None` for no bound.
+        num_labels: Labels are below it; `None` for no bound but `MAX_LABEL`.
         binary: Whether every inner node must have exactly two children.
         unlabelled: Whether the label -1, "none", is allowed.
     """
@@ -44,14 +44,18 @@ class Grammar:
 
     def describe_labels(self) -> str:
         """The labels accepted, in words, for an error message."""
-        known = "0 or more" if self.num_labels is None else f"0 to {self.num_labels - 1}"
+        known = f"0 to {self._largest}"
         return f"{known}, or {NO_LABEL} for none" if self.unlabelled else known
 
     def accepts(self, label: int) -> bool:
         """Whether a node may carry the label."""
         if label < 0:
             return self.unlabelled and label == NO_LABEL
-        return self.num_labels is None or label < self.num_labels
+        return label <= self._largest
+
+    @property
+    def _largest(self) -> int:
+        return MAX_LABEL if self.num_labels is None else self.num_labels - 1
 
 
 @dataclass(slots=True)

@@ -5,11 +5,15 @@ Nothing in this file recurses: a tree may be a chain 100,000 nodes deep, and Pyt
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 NO_LABEL = -1
 """The label of a node that has none."""
+
+MAX_LABEL = 2**31 - 1
+"""The largest label: those of a forest are int32."""
 
 _REPR_CHARACTERS = 100
 
@@ -25,13 +29,14 @@ class Tree:
     `str(tree)` is the Penn bracket form that `read_treebank` reads.
 
     Attributes:
-        label: Class of the node, 0 or more, or `NO_LABEL` (-1).
+        label: Class of the node, 0 to 2**31 - 1, or `NO_LABEL` (-1).
         word: The word of a leaf; `None` on every other node.
         children: One subtree or more; empty on a leaf.
 
     Raises:
         ValueError: If the node has both a word and children, neither of them, an empty word, or
-            a label below -1.
+            a label out of range.
+        TypeError: If the label is no integer.
 
     Example:
         >>> from jaxrec.data import Tree
@@ -45,10 +50,8 @@ class Tree:
     children: tuple[Tree, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.label < NO_LABEL:
-            raise ValueError(
-                f"Tree: got label {self.label}, expected 0 or more, or {NO_LABEL} for no label"
-            )
+        # A frozen dataclass has no other way to set a field of its own.
+        object.__setattr__(self, "label", _as_label(self.label))
         if (self.word is None) == (not self.children):
             got = "neither" if self.word is None else f"both (word {self.word!r})"
             raise ValueError(
@@ -126,6 +129,20 @@ class Tree:
         if len(text) > _REPR_CHARACTERS:
             text = f"{text[:_REPR_CHARACTERS]}... {self.num_nodes} nodes"
         return f"Tree({text!r})"
+
+
+def _as_label(label: int) -> int:
+    try:
+        number = int(operator.index(label))
+    except TypeError:
+        raise TypeError(
+            f"Tree: got the label {label!r} ({type(label).__name__}), expected an integer"
+        ) from None
+    if not NO_LABEL <= number <= MAX_LABEL:
+        raise ValueError(
+            f"Tree: got label {number}, expected 0 to {MAX_LABEL}, or {NO_LABEL} for no label"
+        )
+    return number
 
 
 def _items(tree: Tree) -> Iterator[_Item]:

@@ -122,7 +122,7 @@ class Vocabulary:
         """
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the second of JSON nested too deep
             raise ValueError(f"Vocabulary.load: {path} is not JSON: {error}") from error
         if not _is_saved(content):
             raise ValueError(

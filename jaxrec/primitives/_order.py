@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec._equation import bind_equation
 from jaxrec._jaxprs import within
 from jaxrec._values import replaced
 
@@ -44,9 +45,9 @@ def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any
             replaced by their code. If negative, how often one will be taken before its first.
     """
     if order == 0 or not has_rule(eqn):
-        return _compat.bind_equation(eqn, values)
+        return bind_equation(eqn, values)
     if order < 0:
-        return inactive(lambda *x: _compat.bind_equation(eqn, x), -order)(*values)
+        return inactive(lambda *x: bind_equation(eqn, x), -order)(*values)
     moved = [
         k
         for k, (x, atom) in enumerate(zip(values, eqn.invars, strict=True))
@@ -54,7 +55,7 @@ def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any
     ]
 
     def run(*changed: Any) -> list[Any]:
-        return _compat.bind_equation(eqn, replaced(values, moved, changed))
+        return bind_equation(eqn, replaced(values, moved, changed))
 
     for _ in range(order):
         run = _differentiated(run)

@@ -17,7 +17,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
-from jaxrec._compat import bind_equation
+from jaxrec._equation import bind_equation
 from jaxrec._linear import has_backward_rule, is_linear
 from jaxrec.graph._ir import (
     Atom,

@@ -22,6 +22,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._equation import bind_equation
 from jaxrec._errors import UnsupportedError
 from jaxrec._values import replaced
 from jaxrec.primitives._order import inactive
@@ -61,7 +62,7 @@ class Rule:
 
         def run(*moving: Any) -> list[Any]:
             def apply(*moving: Any) -> list[Any]:
-                return _compat.bind_equation(eqn, replaced(values, moved, moving))
+                return bind_equation(eqn, replaced(values, moved, moving))
 
             outs, rest = (jax.vjp if self._is_backward else jax.linearize)(apply, *moving)
             if self._is_backward:

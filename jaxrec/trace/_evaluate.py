@@ -9,6 +9,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._equation import bind_equation
 from jaxrec.primitives._call import (
     call_path_p,
     closed_branches,
@@ -44,7 +45,7 @@ def _branches(eqn: JaxprEqn, operands: Sequence[Any]) -> list[ClosedJaxpr]:
 
 
 def evaluate(
-    rule: Rule, body: ClosedJaxpr, args: Sequence[Any], plain: Plain = _compat.bind_equation
+    rule: Rule, body: ClosedJaxpr, args: Sequence[Any], plain: Plain = bind_equation
 ) -> list[Any]:
     """Evaluates a jaxpr on tracers, the equations that make calls by a rule.
 
@@ -79,7 +80,7 @@ def _equation(rule: Rule, plain: Plain, eqn: JaxprEqn, values: list[Any]) -> lis
         return choose(values[0], [lambda b=b: evaluate(rule, b, args, plain) for b in branches])
     inner = _compat.inlined(eqn)
     if inner is None:
-        return _compat.bind_equation(eqn, values)
+        return bind_equation(eqn, values)
     return evaluate(rule, inner, values, plain)
 
 

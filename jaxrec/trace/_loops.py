@@ -19,6 +19,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._equation import bind_equation
 from jaxrec.primitives._call import call_path_p, rec_call_p
 from jaxrec.primitives._order import MAX_ORDER, has_rule, inactive
 from jaxrec.trace._derivatives import Rule
@@ -54,7 +55,7 @@ def _run(scope: Scope, body: ClosedJaxpr, args: Sequence[Any]) -> list[Any]:
 
     def plain(eqn: JaxprEqn, values: list[Any]) -> list[Any]:
         def run(*given: Any) -> list[Any]:
-            return _compat.bind_equation(eqn, given)
+            return bind_equation(eqn, given)
 
         return inactive(run, scope.rules)(*values) if has_rule(eqn) else run(*values)
 
@@ -65,7 +66,7 @@ def _call(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
     """A recursive call; inside a derivative rule, one of a function without that derivative."""
     callee = eqn.params["callee"]
     if callee.definition.order == scope.order:
-        return _compat.bind_equation(eqn, values)
+        return bind_equation(eqn, values)
     args = jax.tree.unflatten(callee.args.tree, values)
     definition = dataclasses.replace(callee.definition, order=0)
     return jax.tree.leaves(scope.running.call(definition, args, scope.rules))

@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend.core import JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
+from jaxrec._equation import bind_equation
 from jaxrec.split._patience import jaxpr_has_to_wait
 from jaxrec.transpose._cut import Cut, row_aval
 from jaxrec.transpose._equations import needed
@@ -161,7 +162,7 @@ class CellVjp:
 
 def _run(eqns: Sequence[JaxprEqn], env: dict[Any, Any]) -> None:
     for eqn in eqns:
-        outs = _compat.bind_equation(eqn, [_value(env, a) for a in eqn.invars])
+        outs = bind_equation(eqn, [_value(env, a) for a in eqn.invars])
         env.update(zip(eqn.outvars, outs, strict=True))
 
 
@@ -193,4 +194,4 @@ def _is_zero(atom: Any) -> bool:
 def _scatter_into(eqn: JaxprEqn, env: dict[Any, Any], total: Any) -> Any:
     """Runs a scatter-add on the running total instead of on zeros."""
     values = [total, *(_value(env, a) for a in eqn.invars[1:])]
-    return _compat.bind_equation(eqn, values)[0]
+    return bind_equation(eqn, values)[0]

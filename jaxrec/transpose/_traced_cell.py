@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._equation import bind_equation
 from jaxrec._errors import UnsupportedError
 from jaxrec._values import replaced
 from jaxrec.executors._choice import inside_a_cell
@@ -155,7 +156,7 @@ def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list
         elif (inner := _compat.inlined(eqn)) is not None:
             outs = _run_inlined(inner.jaxpr, inner.consts, values)
         else:
-            outs = _compat.bind_equation(eqn, values)
+            outs = bind_equation(eqn, values)
         env.update(zip(eqn.outvars, outs, strict=True))
     return [read(a) for a in jaxpr.outvars]
 
