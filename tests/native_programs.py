@@ -274,3 +274,83 @@ def no_choice_at_the_root(lang: Language) -> Any:
         return inner(n) - inner(7), 3, n
 
     return outside
+
+
+@scalar(9, 5)
+def divisors(lang: Language) -> Any:
+    """A loop that ends by its values, which calls and their arguments follow from."""
+
+    @lang.rec_fn
+    def divisors(n, x):
+        def inner():
+            a, _ = jax.lax.while_loop(
+                lambda pair: pair[1] != 0, lambda pair: (pair[1], pair[0] % pair[1]), (n, x % 7 + 1)
+            )
+            left = divisors(n - 1, a + x)
+            return lang.cond(a > 1, lambda: left - a, lambda: left + divisors(n - 2, x - a))
+
+        return lang.cond(n < 2, lambda: x, inner)
+
+    return divisors
+
+
+@scalar(4, jnp.array([3, 1, 4, 1, 5], jnp.int32))
+def loops_in_loops(lang: Language) -> Any:
+    """Loops that are counted, by a number or by a value, and read an array; one has no turn."""
+
+    @lang.rec_fn
+    def nested(n, w):
+        def row(i, total):
+            below = jax.lax.fori_loop(0, i, lambda k, s: s + w[k] * n, total)
+            return jax.lax.cond(below % 2 == 0, lambda: below, lambda: below + w[i])
+
+        def inner():
+            total = jax.lax.fori_loop(0, w.shape[0], row, 0)
+            none = jax.lax.fori_loop(n, 2, lambda k, s: s * 2 + k, nested(n - 1, w))
+            return total - none + w[n]
+
+        return lang.cond(n == 0, lambda: w[0], inner)
+
+    return nested
+
+
+@scalar(6, jnp.float32(0.5), jnp.uint8(250))
+def carried(lang: Language) -> Any:
+    """What a loop carries changes places, wraps around, is an array, or stays as it is."""
+
+    @lang.rec_fn
+    def carried(n, x, small):
+        def turn(state):
+            k, a, b, flag, byte, pair, same = state
+            return k + 1, b, a * 0.5 + same, ~flag, byte + jnp.uint8(k), pair[::-1] + a, same
+
+        def inner():
+            start = (0, x, x + 1, n > 2, small, jnp.stack([x, -x]), x)
+            _, a, b, flag, byte, pair, same = jax.lax.while_loop(
+                lambda state: (state[0] < n) | ((state[1] > 3) & (state[0] < 9)), turn, start
+            )
+            value, count = carried(n - 1, jnp.where(flag, a, b), byte)
+            return value + pair[0] - pair[1] * same, count + byte
+
+        return lang.cond(n == 0, lambda: (x, small), inner)
+
+    return carried
+
+
+@scalar(7)
+def loops_between_calls(lang: Language) -> Any:
+    """Loops that nobody reads, that read calls before them, and that calls stand beside."""
+
+    @lang.rec_fn
+    def between(n):
+        def inner():
+            first = between(n - 1)
+            steps = jax.lax.fori_loop(0, 3, lambda k, s: s + k * n, 0)
+            second = between(n - 2)
+            jax.lax.fori_loop(0, n, lambda k, s: s - k, second)
+            after = jax.lax.fori_loop(0, second & 3, lambda k, s: s ^ (first + k), steps)
+            return lang.cond(after > 5, lambda: after - between(n - 3), lambda: first - second)
+
+        return lang.cond(n < 3, lambda: n, inner)
+
+    return between

@@ -398,19 +398,20 @@ expressions = st.recursive(
         st.tuples(st.sampled_from(OPERATIONS), inner, inner)
         | st.tuples(st.integers(1, 2), st.integers(0, 1), inner)
         | st.tuples(st.booleans(), inner, st.integers(-2, 4), inner, inner)
+        | st.tuples(st.just("loop"), st.integers(0, 2) | st.sampled_from(["n", "x"]), inner, inner)
     ),
     max_leaves=6,
 )
-"""Operations, calls with a smaller n of which one result is taken, and choices, perhaps of values
-that are made before.
+"""Operations, calls with a smaller n of which one result is taken, choices, perhaps of values that
+are made before, and loops.
 """
 
 
-def evaluate(expression: Any, cond: Any, f: Any, n: Any, x: Any) -> Any:
+def evaluate(expression: Any, lang: Any, f: Any, n: Any, x: Any) -> Any:
     """A random expression of n, x and calls of f."""
 
-    def value(inner: Any) -> Any:
-        return evaluate(inner, cond, f, n, x)
+    def value(inner: Any, x: Any = x) -> Any:
+        return evaluate(inner, lang, f, n, x)
 
     match expression:
         case "n" | "x":
@@ -421,19 +422,22 @@ def evaluate(expression: Any, cond: Any, f: Any, n: Any, x: Any) -> Any:
             return f(n - step, value(inner))[which]
         case (operation, a, b):
             return operation(value(a), value(b))
+        case ("loop", turns, a, b):
+            end = turns if isinstance(turns, int) else value(turns) & 3
+            return lang.fori_loop(0, end, lambda k, y: value(b, y ^ k), value(a))
         case (False, test, bound, a, b):
-            return cond(value(test) < bound, lambda: value(a), lambda: value(b))
+            return lang.cond(value(test) < bound, lambda: value(a), lambda: value(b))
         case (_, test, bound, a, b):
             made = value(a), value(b)
-            return cond(value(test) < bound, lambda: made[0], lambda: made[1])
+            return lang.cond(value(test) < bound, lambda: made[0], lambda: made[1])
 
 
 def random_function(lang: Any, first: Any, second: Any) -> Any:
     @lang.rec_fn
     def random(n, x):
         def inner():
-            a = evaluate(first, lang.cond, random, n, x)
-            return a, evaluate(second, lang.cond, random, n, a ^ x)
+            a = evaluate(first, lang, random, n, x)
+            return a, evaluate(second, lang, random, n, a ^ x)
 
         return lang.cond(n <= 0, lambda: (x, n), inner)
 

@@ -167,6 +167,7 @@ class Decoder {
       case Form::COMPARE_IMM: compare(instr, true); break;
       case Form::SWITCH: switch_(instr); break;
       case Form::JUMP: jump(instr); break;
+      case Form::LOOP: loop(instr); break;
       case Form::CALL: call(instr); break;
       case Form::RETURN: return_(instr); break;
       case Form::RETURN_IMM: return_immediate(instr); break;
@@ -321,6 +322,13 @@ class Decoder {
     instr.ref.target = target();
   }
 
+  void loop(Instr& instr) {
+    set(instr, MachineOp::LOOP);
+    const int64_t here = static_cast<int64_t>(in_.at() - begin_);
+    instr.ref.target = in_.below(static_cast<int64_t>(end_ - begin_), "a jump target");
+    if (in_.ok() && instr.ref.target >= here) in_.fail("a loop goes forward");
+  }
+
   // In the pool: registers of the results, then of the arguments.
   void call(Instr& instr) {
     const int32_t callee = in_.below(static_cast<int64_t>(program_.functions.size()), "a callee");
@@ -416,7 +424,8 @@ class Decoder {
     for (int32_t at = begin; at < end; ++at) {
       Instr& instr = program_.code[at];
       const auto op = static_cast<MachineOp>(instr.op);
-      if (is_compare_branch(op) || op == MachineOp::BRANCH || op == MachineOp::JUMP)
+      if (is_compare_branch(op) || op == MachineOp::BRANCH || op == MachineOp::JUMP ||
+          op == MachineOp::LOOP)
         link(at, instr.ref.target);
       if (op == MachineOp::SWITCH)
         for (int32_t k = 0; k < instr.b; ++k) link(at, program_.pool[instr.ref.x + k]);

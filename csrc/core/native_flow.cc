@@ -1,8 +1,9 @@
 // Definite assignment: every register is written before it is read, on every path.
 //
-// Jumps only go forward, so one pass in code order sees every predecessor of an instruction before
-// the instruction itself: no fixpoint.
+// One pass in code order sees every predecessor of an instruction before the instruction itself,
+// but for loops: these come back with at least what was written where they begin, or are refused.
 #include <string>
+#include <unordered_map>
 
 #include "core/native_program.h"
 
@@ -13,7 +14,11 @@ class FlowCheck {
  public:
   FlowCheck(const Program& program, const Function& function)
       : program_(program), function_(function), waiting_(function.code_end - function.code_begin) {
-    // One more than needed: an empty state means "nothing arrived".
+    for (int32_t at = function.code_begin; at < function.code_end; ++at) {
+      const Instr& in = program.code[at];
+      if (static_cast<MachineOp>(in.op) == MachineOp::LOOP) begun_[at + in.ref.target] = State();
+    }
+    // One more than needed: an empty state means "nothing arrived" or "not begun".
     written_.assign(function.num_registers + 1, false);
     for (size_t i = 0; i < function.args.size(); ++i) written_[i] = true;
   }
@@ -21,7 +26,10 @@ class FlowCheck {
   Status run() {
     for (at_ = function_.code_begin; at_ < function_.code_end && fault_.empty(); ++at_) {
       enter();
-      if (live_) step(program_.code[at_]);
+      if (!live_) continue;
+      const auto begun = begun_.find(at_);
+      if (begun != begun_.end()) begun->second = written_;
+      step(program_.code[at_]);
     }
     return fault_.empty() ? Status{} : program_error(fault_);
   }
@@ -74,6 +82,7 @@ class FlowCheck {
       case MachineOp::LOADN: return read_list(in.ref.x, program_.outers[in.a].rank), write(in.dst);
       case MachineOp::BRANCH: return read(in.a), send(in.ref.target);
       case MachineOp::JUMP: return send(in.ref.target), leave();
+      case MachineOp::LOOP: return come_back(begun_.at(at_ + in.ref.target)), leave();
       case MachineOp::SWITCH:
         read(in.a);
         for (int32_t i = 0; i < in.b; ++i) send(program_.pool[in.ref.x + i]);
@@ -97,6 +106,12 @@ class FlowCheck {
     for (size_t i = 0; i < callee.results.size(); ++i) write(program_.pool[call.results + i]);
   }
 
+  void come_back(const State& begun) {
+    bool holds = !begun.empty();
+    for (size_t i = 0; i < begun.size(); ++i) holds &= written_[i] || !begun[i];
+    if (!holds) fault_ = "a loop comes back with less than it began with";
+  }
+
   void read(int32_t reg) {
     if (!written_[reg])
       fault_ = "register " + std::to_string(reg) + " is read before it is written";
@@ -111,6 +126,7 @@ class FlowCheck {
   const Function& function_;
   State written_;               // by register
   std::vector<State> waiting_;  // what jumps bring to each instruction; empty: nothing yet
+  std::unordered_map<int32_t, State> begun_;  // where loops begin; empty: not reached
   std::string fault_;
   int32_t at_ = 0;
   bool live_ = true;

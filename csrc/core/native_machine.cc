@@ -14,6 +14,8 @@ T short_immediate(int32_t x) {
   else return static_cast<T>(x);
 }
 
+constexpr int32_t kTurns = 1 << 12;  // of loops, between two questions to the supervisor
+
 template <class T>
 Word wrap_index(Word index, Word size) {
   return index < 0 ? to_word(ops::Add::apply(from_word<T>(index), from_word<T>(size))) : index;
@@ -44,7 +46,7 @@ void Machine::bind(int32_t lane) {
 Machine::Enter Machine::prepare_call(Stack& stack) {
   if (budget_ > 0) return stack.grow() ? Enter::kGo : Enter::kFault;
   refill();
-  if (supervisor_.poll(stack, calls())) return Enter::kGo;
+  if (supervisor_.poll(stack, calls(), turned_)) return Enter::kGo;
   return stack.fault == Fault::kNone ? Enter::kStop : Enter::kFault;
 }
 
@@ -143,6 +145,7 @@ Exit Machine::run(Stack& stack) {
   Word* fp = stack.fp;
   Word* limit = stack.limit;
   int64_t budget = budget_;
+  int32_t turns = kTurns;
 
   static const void* const labels[] = {
 #define JAXREC_PLAIN(name) &&name,
@@ -206,6 +209,10 @@ SWITCH:
   }
   JAXREC_NEXT;
 JUMP:
+  pc += pc->ref.target;
+  JAXREC_NEXT;
+LOOP:
+  if (__builtin_expect(--turns < 0, 0)) goto slow_turn;
   pc += pc->ref.target;
   JAXREC_NEXT;
 
@@ -367,6 +374,16 @@ slow_call:
   fp = stack.fp;
   limit = stack.limit;
   budget = budget_;
+  JAXREC_NEXT;
+
+slow_turn:
+  stack.fp = fp;
+  stack.pc = pc;
+  budget_ = budget;
+  turned_ += kTurns;
+  turns = kTurns;
+  if (!supervisor_.poll(stack, calls(), turned_))
+    return stack.fault == Fault::kNone ? Exit::kStopped : Exit::kFault;
   JAXREC_NEXT;
 
 bad_index:

@@ -17,10 +17,12 @@ namespace jaxrec::native {
 //   BRANCH a target: if not zero      COMPARE op dtype a b target
 //   COMPARE_IMM op dtype a bits target
 //   CALL callee site n args n results RETURN n registers          RETURN_IMM dtype bits
+//   LOOP target: a jump back
 // clang-format off
 #define JAXREC_NATIVE_FORMS(X)                                                           \
   X(CONST) X(MOVE) X(CONVERT) X(UNARY) X(BINARY) X(BINARY_IMM) X(SELECT) X(WRAP) X(LOAD) \
-  X(BRANCH) X(COMPARE) X(COMPARE_IMM) X(SWITCH) X(JUMP) X(CALL) X(RETURN) X(RETURN_IMM)
+  X(BRANCH) X(COMPARE) X(COMPARE_IMM) X(SWITCH) X(JUMP) X(CALL) X(RETURN) X(RETURN_IMM)  \
+  X(LOOP)
 // clang-format on
 
 enum class Form : uint8_t {
@@ -68,7 +70,7 @@ inline constexpr int64_t kVersion = 2;
 // JOIN stand behind the calls that other code than the program's makes (native_stack.h).
 #define JAXREC_NATIVE_PLAIN(X)                                                              \
   X(CONST) X(MOVE) X(UNARY) X(BINARY) X(SELECT) X(WRAP_kI32) X(WRAP_kI64) X(LOAD0) X(LOAD1) \
-  X(LOADN) X(BRANCH) X(SWITCH) X(JUMP) X(CALL1) X(CALL2) X(CALL3) X(CALLN) X(CALL_MEMO)     \
+  X(LOADN) X(BRANCH) X(SWITCH) X(JUMP) X(LOOP) X(CALL1) X(CALL2) X(CALL3) X(CALLN) X(CALL_MEMO)     \
   X(RET1) X(RETN) X(RET_IMM) X(RET_MEMO) X(END) X(JOIN)
 // clang-format on
 

@@ -1,8 +1,8 @@
 // Native scalar programs: functions all of whose values are scalars, run wholly by this machine.
 //
 // Unlike a control program (program.h), whose results are rows of tapes that cells fill later, a
-// native program computes its results itself: a call returns registers to its caller. Jumps only go
-// forward, so what a frame does between two calls always ends.
+// native program computes its results itself: a call returns registers to its caller. Jumps go
+// forward, those of loops back: a loop asks the supervisor now and then whether to go on.
 #pragma once
 
 #include <cstdint>

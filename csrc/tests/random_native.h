@@ -51,7 +51,7 @@ class RandomNative {
   std::vector<int32_t> expected(int32_t n, int32_t x) const { return call(functions_[0], n, x); }
 
  private:
-  enum class Kind { kAdd, kMul, kSub3, kLess, kLoad, kCall };
+  enum class Kind { kAdd, kMul, kSub3, kLess, kLoad, kLoop, kCall };
   static constexpr int64_t kFirst = 2;  // registers 0 and 1 are n and x
 
   struct Step {
@@ -99,10 +99,12 @@ class RandomNative {
 
   // Calls come in runs, of which some read what others of the run return.
   void step(Block& out) {
-    const auto kind = static_cast<Kind>(std::min<int64_t>(below(9), 5));  // half of them calls
+    const auto kind = static_cast<Kind>(std::min<int64_t>(below(12), 6));  // half of them calls
     if (kind != Kind::kCall) {
       const int64_t a = any(), b = any();
-      return out.steps.push_back({kind, fresh(), a, b});
+      const int64_t dst = fresh();
+      return out.steps.push_back(
+          {kind, dst, a, b, 0, kind == Kind::kLoop ? Words{fresh()} : Words{}});
     }
     const int64_t smaller = fresh(), first = any(), dependent = below(4);
     out.steps.push_back({Kind::kSub3, smaller, 0, 0});
@@ -137,8 +139,18 @@ class RandomNative {
         code.immediate(Op::AND, step.dst, step.a, kTable - 1);
         code.form(Form::LOAD, {step.dst, 0, 1, step.dst});
         break;
+      case Kind::kLoop: loop(step, step.results[0], code); break;
       case Kind::kCall: code.call(step.callee, 7, {step.a, step.b}, step.results); break;
     }
+  }
+
+  // dst = b, then 3 * (dst + a) as often as the last four bits of a say.
+  static void loop(const Step& step, int64_t left, Coder& code) {
+    code.immediate(Op::AND, left, step.a, 15).form(Form::MOVE, {step.dst, step.b});
+    const auto top = static_cast<int64_t>(code.words.size());
+    const size_t out = code.compare(Op::LE, left, 0);
+    code.binary(Op::ADD, step.dst, step.dst, step.a).immediate(Op::MUL, step.dst, step.dst, 3);
+    code.immediate(Op::SUB, left, left, 1).form(Form::LOOP, {top}).land(out);
   }
 
   std::vector<int32_t> call(const Function& function, int32_t n, int32_t x) const {
@@ -169,6 +181,12 @@ class RandomNative {
       case Kind::kSub3: dst = static_cast<int32_t>(a - 3); break;
       case Kind::kLess: dst = static_cast<int32_t>(a) < static_cast<int32_t>(b); break;
       case Kind::kLoad: dst = table_[a & (kTable - 1)]; break;
+      case Kind::kLoop: {
+        uint32_t sum = b;
+        for (uint32_t left = a & 15; left > 0; --left) sum = 3 * (sum + a);
+        dst = static_cast<int32_t>(sum);
+        break;
+      }
       case Kind::kCall: {
         const std::vector<int32_t> results =
             call(functions_[step.callee], registers[step.a], registers[step.b]);

@@ -188,6 +188,43 @@ void test_switch_and_select() {
   CHECK((program.results[0] == std::vector<int32_t>{0, 0, 10, -2, -2}));
 }
 
+// f(n) = f(n - 1) + f(n - 2) + 100 * n, the last by a loop that adds n a turn.
+void test_loops() {
+  Coder code;
+  const size_t base = code.compare(Op::LT, 0, 2);
+  code.immediate(Op::SUB, 1, 0, 1).call(0, 0, {1}, {2}).immediate(Op::SUB, 1, 0, 2);
+  code.call(0, 1, {1}, {3}).binary(Op::ADD, 2, 2, 3).form(Form::CONST, {4, kInt, 0});
+  const auto top = static_cast<int64_t>(code.words.size());
+  const size_t end = code.compare(Op::GE, 4, 100);
+  code.binary(Op::ADD, 2, 2, 0).immediate(Op::ADD, 4, 4, 1).form(Form::LOOP, {top}).land(end);
+  code.ret({2});
+  code.land(base);
+  code.ret({0});
+  Native program{{{1, 1, 5, code.words}}, {}};
+  program.serial_calls = 5'000;  // turns count too
+  std::vector<int32_t> want = {0, 1};
+  for (int32_t n = 2; n <= 16; ++n) want.push_back(want[n - 1] + want[n - 2] + 100 * n);
+  for (int64_t workers : {1, 2, 5}) {
+    CHECK(program.run(workers, {{16, 3}}).ok());
+    CHECK((program.results[0] == std::vector<int32_t>{want[16], want[3]}));
+  }
+}
+
+void test_refused_loops() {
+  Coder ahead;
+  ahead.form(Form::LOOP, {2}).ret({0});
+  Native forward{{{1, 1, 1, ahead.words}}, {}};
+  CHECK(has(forward.run(1, {{0}}), "a loop goes forward"));
+  Coder code;  // register 1 is written on the way into the loop, but not on all ways round it
+  const size_t skip = code.compare(Op::LT, 0, 2);
+  code.form(Form::CONST, {1, kInt, 3});
+  const auto top = static_cast<int64_t>(code.words.size());
+  code.form(Form::MOVE, {2, 1}).land(skip);
+  code.form(Form::LOOP, {top}).ret({0});
+  Native less{{{1, 1, 3, code.words}}, {}};
+  CHECK(has(less.run(1, {{0}}), "a loop comes back with less than it began with"));
+}
+
 void test_refused() {
   const Words good = fib_program().encode();
   Native fib = fib_program();
@@ -224,6 +261,8 @@ int main() {
   test_memo();
   test_memo_table();
   test_switch_and_select();
+  test_loops();
+  test_refused_loops();
   test_refused();
   return jaxrec::report("test_native");
 }

@@ -44,6 +44,13 @@ def build_graph(program: TracedProgram) -> tuple[Graph, list[Any]]:
     return Graph(functions, tuple(builder.captured)), builder.captured_values
 
 
+def region_of(closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Region | None:
+    """A jaxpr that makes no calls as a region; None if it has arrays of its own."""
+    builder = _Builder()
+    region = builder.region(closed, inputs)
+    return None if builder.captured else region
+
+
 class _Builder:
     def __init__(self) -> None:
         self._ids = itertools.count()

@@ -120,7 +120,7 @@ class _FunctionEmitter:
         self.control_params, self.data_params = params_of(function, binding, cells, needed)
         self.to = _Words(len(self.control_params))
         self.values = ControlValues(
-            graph, binding, binding.deciding, table, self.to, binding.imports, self.import_
+            graph.makers, binding, binding.deciding, table, self.to, binding.imports, self.import_
         )
         self.values.registers.update(
             (param, shaped([k], param)) for k, param in enumerate(self.control_params)

@@ -5,14 +5,14 @@ the control machine knows, by calls, or by reading outer arrays. Then a call ret
 tapes, no cells, no schedule.
 
 Values are computed where they are first needed, so what only one branch needs is computed in that
-branch. Calls stay in program order; calls that need nothing of one another stand side by side,
-which is what lets one worker steal from another.
+branch. Calls and loops stay in program order; calls that need nothing of one another stand side by
+side, which is what lets one worker steal from another.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from jaxrec.graph._ir import (
 from jaxrec.split import _scalar
 from jaxrec.split._binding import arrays_of, deciding_values
 from jaxrec.split._native_code import Builder, finish
+from jaxrec.split._native_loops import Loop, Loops
 from jaxrec.split._registers import ArrayTable, ControlValues, each, shaped
 from jaxrec.split._scalar import DTYPES, Registers
 
@@ -87,6 +88,7 @@ class _Scope:
         self.graph, self.outer_of = graph, outer_of
         self.arrays = arrays_of(graph, outer_of)
         self.deciding = deciding_values(graph)
+        self.loops = Loops(graph)
         self.needed: set[Atom] = set()
         self.table = ArrayTable(self.arrays)
 
@@ -121,11 +123,14 @@ class _Scope:
             raise _NotScalarError
         if isinstance(atom, Const) or self.arrays.is_array(atom):
             return ()
-        op = self.graph.makers.get(atom)
+        op = self.loops.makers.get(atom)
         if isinstance(op, Switch):
             return op.sources(atom)
         if not isinstance(op, Prim):
             return ()
+        loop = self.loops.of(op)
+        if loop is not None:
+            return [*loop.inits, *loop.carried, *loop.results]
         if self.arrays.is_load(op):
             return op.inputs[1:]
         if not _scalar.is_known(op):
@@ -158,13 +163,15 @@ class _FunctionCompiler:
         self.scope, self.function = scope, function
         params = scope.passed(function)
         self.to = Builder(sum(p.aval.size for p in params))
-        self.values = ControlValues(scope.graph, scope.arrays, scope.deciding, scope.table, self.to)
+        self.values = ControlValues(
+            scope.loops.makers, scope.arrays, scope.deciding, scope.table, self.to
+        )
         first = 0
         for param in params:
             self._bind(param, shaped(range(first, first + param.aval.size), param))
             first += param.aval.size
 
-    # Calls and choices, in program order.
+    # Calls, choices and loops, in program order.
 
     def region(self, region: Region, after: Finish, *, is_last: bool) -> None:
         """Emits a region and what comes after it; `is_last`: that is a return."""
@@ -176,6 +183,12 @@ class _FunctionCompiler:
                     self._calls(run)
                 run.append(op)
                 continue
+            loop = self.scope.loops.of(op)
+            if loop is not None:
+                if any(self._waits(atom, run) for atom in self._read_by(loop)):
+                    self._calls(run)
+                self._loop(op, loop)
+                continue
             self._calls(run)
             assert isinstance(op, Switch)
             if is_last and k == len(steps) - 1:
@@ -186,11 +199,14 @@ class _FunctionCompiler:
         after()
 
     def _is_needed(self, op: Op) -> bool:
-        return isinstance(op, Switch) and (has_call(op) or bool(self._needed_outputs(op)))
+        if isinstance(op, Prim) and self.scope.loops.of(op) is None:
+            return False
+        return has_call(op) or bool(self._needed_outputs(op))
 
-    def _needed_outputs(self, op: Switch) -> dict[int, Value]:
-        """The outputs of a choice that anybody reads, by position."""
-        return {k: v for k, v in enumerate(op.outputs) if v in self.scope.needed}
+    def _needed_outputs(self, op: Op) -> dict[int, Value]:
+        """The outputs of a choice or of a loop that anybody reads, by position."""
+        is_array, needed = self.scope.arrays.is_array, self.scope.needed
+        return {k: v for k, v in enumerate(op.outputs) if v in needed and not is_array(v)}
 
     def _waits(self, atom: Atom, run: Sequence[Call]) -> bool:
         """Whether a value follows from the result of a call that is not emitted yet."""
@@ -207,7 +223,7 @@ class _FunctionCompiler:
 
     def _calls(self, run: list[Call]) -> None:
         """Emits independent calls side by side, behind everything that they need."""
-        arguments = [[*self._flat(self.scope.arguments(call))] for call in run]
+        arguments = [self._registers(self.scope.arguments(call)) for call in run]
         for call, given in zip(run, arguments, strict=True):
             results = [r for v in call.outputs for r in each(self._fresh(v))]
             self.to.add("CALL", results, given, (call.callee, call.site))
@@ -215,7 +231,7 @@ class _FunctionCompiler:
 
     def return_(self, results: Sequence[Atom]) -> None:
         """Emits a return."""
-        registers = [*self._flat(results)]
+        registers = self._registers(results)
         value = self.to.known(registers[0]) if len(registers) == 1 else None
         if value is not None and not self.function.memo:
             self.to.add("RETURN_IMM", detail=(np.asarray(value).dtype, value))
@@ -281,9 +297,52 @@ class _FunctionCompiler:
         end(region)
         self.values.registers = before
 
-    def _flat(self, atoms: Sequence[Atom]) -> Iterator[int]:
-        for atom in atoms:
-            yield from each(self.values.get(atom))
+    def _read_by(self, loop: Loop) -> list[Atom]:
+        """The values that must be there before a loop."""
+        is_array, needed = self.scope.arrays.is_array, self.scope.needed
+        return [*loop.inits, *(a for a in loop.free if a in needed and not is_array(a))]
+
+    def _loop(self, op: Op, loop: Loop) -> None:
+        """Emits a loop; what is computed in a turn is not there behind it."""
+        starts = [self.values.get(atom) for atom in self._read_by(loop)]
+        own = [self._fresh(v) for v in loop.carried]
+        self._copy(own, starts[: len(own)])
+        before = dict(self.values.registers)
+        top = self.to.label()
+        self.to.place(top)
+        self.region(loop.cond, lambda: None, is_last=False)
+        end = self._leave(loop.cond.results[0])
+        self.region(loop.body, lambda: None, is_last=False)
+        self._copy(own, [self.values.get(atom) for atom in loop.body.results])
+        self.to.add("LOOP", (), _flat(own), (), (top,))
+        self.to.place(end)
+        self.values.registers = before
+        outputs = own[len(own) - len(op.outputs) :]
+        self.values.registers.update(zip(op.outputs, outputs, strict=True))
+
+    def _leave(self, cond: Atom) -> int:
+        """Jumps unless a condition holds; returns the label, to be placed where the loop ends."""
+        target = self.to.label()
+        if self.to.branch(self.values.scalar(cond), target):
+            return target
+        end = self.to.label()
+        self.to.add("JUMP", targets=(end,))
+        self.to.place(target)
+        return end
+
+    def _copy(self, own: Sequence[Registers], values: Sequence[Registers]) -> None:
+        """Copies values to the registers that a loop carries, as if all at once."""
+        pairs = zip(_flat(own), _flat(values), strict=True)
+        moves = {target: source for target, source in pairs if target != source}
+        for target, source in moves.items():
+            if source in moves:
+                moves[target] = self.to.register()
+                self.to.copy(moves[target], source)
+        for target, source in moves.items():
+            self.to.copy(target, source)
+
+    def _registers(self, atoms: Sequence[Atom]) -> list[int]:
+        return _flat([self.values.get(atom) for atom in atoms])
 
     def _fresh(self, value: Value) -> Registers:
         """New registers for what a call or a choice makes."""
@@ -295,6 +354,10 @@ class _FunctionCompiler:
         if value.aval.dtype == np.dtype(bool):
             for register in each(registers):
                 self.to.mark_bool(register)
+
+
+def _flat(values: Sequence[Registers]) -> list[int]:
+    return [register for registers in values for register in each(registers)]
 
 
 def _encode(scope: _Scope, compiled: Sequence[_Code]) -> list[int]:

@@ -1,9 +1,10 @@
 """Code of native scalar programs: virtual registers, small improvements, allocation, encoding.
 
 Instructions are emitted on virtual registers without number, each written by one instruction,
-except those that merge the branches of a choice. Jumps only go forward, so code order is an order
-of time: a register lives from the first instruction that writes it to the last that reads it, and
-linear scan allocation is exact enough.
+except those that merge the branches of a choice and those that a loop carries. Only loops jump
+back, so code order is an order of time: a register lives from the first instruction that writes it
+to the last that reads it, or to the end of a loop around that; linear scan allocation is exact
+enough.
 
 Source: Poletto & Sarkar, "Linear scan register allocation", TOPLAS 21(5), 1999.
 """
@@ -114,6 +115,10 @@ class Builder:
         """
         source = self._loaded(source)
         self.add("MOVE", (target,), (source,), (source >= start,))
+
+    def copy(self, target: int, source: int) -> None:
+        """Appends a copy to a register that a loop carries."""
+        self.add("MOVE", (target,), (source,), (False,))
 
     def constant(self, value: Any, dtype: Any) -> int:
         """A register that holds a constant."""
@@ -324,9 +329,7 @@ def _without_empty_jumps(code: Sequence[Instr]) -> list[Instr]:
 
 
 def _allocate(code: Sequence[Instr], num_params: int) -> tuple[dict[int, int], int]:
-    last: dict[int, int] = {}
-    for at, instr in enumerate(code):
-        last.update(dict.fromkeys((*instr.writes, *instr.reads), at))
+    last = _last_uses(code)
     numbers = {k: k for k in range(num_params)}
     free: list[int] = []
     size = num_params
@@ -352,6 +355,24 @@ def _allocate(code: Sequence[Instr], num_params: int) -> tuple[dict[int, int], i
             if register in instr.writes:
                 heapq.heappush(free, numbers[register])
     return numbers, size
+
+
+def _last_uses(code: Sequence[Instr]) -> dict[int, int]:
+    """Where each register is used for the last time."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    places: dict[int, int] = {}
+    for at, instr in enumerate(code):
+        for register in (*instr.writes, *instr.reads):
+            first.setdefault(register, at)
+            last[register] = at
+        if instr.form == "LABEL":
+            places[instr.detail[0]] = at
+        if instr.form == "LOOP":  # what was there before is read again in the next turn
+            begin = places[instr.targets[0]]
+            again = [r for r, end in last.items() if first[r] < begin < end]
+            last.update(dict.fromkeys(again, at))
+    return last
 
 
 def _encode(code: Sequence[Instr], numbers: dict[int, int]) -> list[int]:
@@ -397,6 +418,8 @@ def _operands(instr: Instr, numbers: dict[int, int]) -> list[int]:
             return [*detail, len(reads), *reads, len(writes), *writes]
         case "RETURN":
             return [len(reads), *reads]
+        case "LOOP":
+            return []
         case "RETURN_IMM":
             return [DTYPES[detail[0].name], bits(detail[1], detail[0])]
     return [*writes, *reads]

@@ -5,12 +5,12 @@ What only one branch needs is so computed in that branch alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from jaxrec.graph._ir import Atom, Const, Graph, Prim, Value
+from jaxrec.graph._ir import Atom, Const, Op, Prim, Value
 from jaxrec.split import _scalar
 from jaxrec.split._binding import Arrays
 from jaxrec.split._scalar import Registers
@@ -47,7 +47,7 @@ class ControlValues:
     """The control values of one function.
 
     Args:
-        graph: the graph that the function belongs to.
+        makers: the operation that each value is a result of.
         arrays: which values are arrays that all calls read.
         deciding: the values that decide calls, which are read at indices in range alone.
         table: the numbers of the arrays.
@@ -58,7 +58,7 @@ class ControlValues:
 
     def __init__(
         self,
-        graph: Graph,
+        makers: Mapping[Value, Op],
         arrays: Arrays,
         deciding: frozenset[Value],
         table: ArrayTable,
@@ -66,7 +66,7 @@ class ControlValues:
         imports: frozenset[Value] = frozenset(),
         read: Callable[[Value], int] | None = None,
     ) -> None:
-        self._graph, self._arrays, self._deciding = graph, arrays, deciding
+        self._makers, self._arrays, self._deciding = makers, arrays, deciding
         self._table, self._to = table, to
         self._imports, self._read = imports, read
         self.registers: dict[Value, Registers] = {}
@@ -99,7 +99,7 @@ class ControlValues:
         """The control values that a value would be computed from here."""
         if self.is_ready(atom) or self._arrays.is_array(atom) or atom in self._imports:
             return ()
-        op = self._graph.makers[atom]  # type: ignore[index]
+        op = self._makers[atom]  # type: ignore[index]
         assert isinstance(op, Prim)
         return op.inputs[1:] if self._arrays.is_load(op) else op.inputs
 
@@ -119,7 +119,7 @@ class ControlValues:
             assert self._read is not None
             self.registers[atom] = shaped([self._read(atom)], atom)
         else:
-            op = self._graph.makers[atom]
+            op = self._makers[atom]
             assert isinstance(op, Prim)
             self.registers[atom] = self._result(op)
 
