@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from jaxrec._errors import UnsupportedError
 from jaxrec.executors._choice import inside_a_cell
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
 from jaxrec.primitives._order import apply_equation, still
+from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
 
 Env = dict[Value, Any]
@@ -25,17 +26,19 @@ ROWS = "rows of a wave"
 
 
 def row_function(
-    program: Program, spec: CellSpec, constant: Container[tuple[int, int]] = ()
+    program: Program, spec: CellSpec, constant: Iterable[Part] = ()
 ) -> Callable[..., list[Any]]:
     """The cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays.
 
     Args:
         program: the program.
         spec: the cell.
-        constant: parts of the rows that it writes, by tape class and number, without a derivative.
+        constant: parts of the rows that it writes without a derivative, but for those that control
+            alone reads: these have none anyway.
     """
     cell, root = spec.cell, program.binding.outer_of
     ahead = program.graph.functions[cell.function].order - program.order
+    still_parts = program.deciding.union(constant)
 
     def lookup(env: Env, atom: Atom) -> Any:
         if isinstance(atom, Const):
@@ -52,7 +55,7 @@ def row_function(
         return [
             pack(
                 [
-                    jax.lax.stop_gradient(x) if (c, k) in constant else x
+                    jax.lax.stop_gradient(x) if (c, k) in still_parts else x
                     for k, x in enumerate(lookup(env, atom) for atom in parts)
                 ]
             )
@@ -115,7 +118,7 @@ def wave_function(
     spec: CellSpec,
     by_row: Sequence[bool],
     width: int,
-    constant: Container[tuple[int, int]] = (),
+    constant: Iterable[Part] = (),
 ) -> Callable[..., list[Any]]:
     """The cell for `width` calls; arrays have a leading row axis.
 
@@ -153,7 +156,7 @@ def row_by_row_function(
     spec: CellSpec,
     by_row: Sequence[bool],
     width: int,
-    constant: Container[tuple[int, int]] = (),
+    constant: Iterable[Part] = (),
 ) -> Callable[..., list[Any]]:
     """As `wave_function`, but a loop over the calls: nothing is made of several of them at once."""
     single = wave_function(program, spec, by_row, 1, constant)

@@ -172,7 +172,8 @@ def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> An
     lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
     wide = dataclasses.replace(wrt, lanes=lanes)
     residuals = remade(state, batch.operands, batch.params, wrt)
-    cts = _lay_out_cotangents(batch, wrt, residuals, operands[-given:], dims[-given:])
+    reports = collect_lanes(batch, state, wrt, residuals)
+    cts = _lay_out_cotangents(batch, wrt.stack, reports, operands[-given:], dims[-given:])
     outs = rec_backward_p.bind(*batch.operands, *residuals, *cts, params=batch.params, wrt=wide)
 
     def split(*outs: Any) -> list[Any]:
@@ -195,12 +196,11 @@ def _repeated_by_lane(
 
 
 def _lay_out_cotangents(
-    batch: Batch, wrt: Wrt, residuals: Sequence[Any], given: Sequence[Any], dims: Sequence[Any]
+    batch: Batch, stack: int, reports: Any, given: Sequence[Any], dims: Sequence[Any]
 ) -> list[Any]:
     """Lays out cotangents of the results, below the stacked axes."""
-    reports = collect_lanes(batch, wrt, residuals)
     fronted = [
-        x if d is _compat.not_mapped else jnp.moveaxis(x, d, wrt.stack)
+        x if d is _compat.not_mapped else jnp.moveaxis(x, d, stack)
         for x, d in zip(given, dims, strict=True)
     ]
     axes = [d if d is _compat.not_mapped else 0 for d in dims]
@@ -208,7 +208,7 @@ def _lay_out_cotangents(
     def lay_out(*cts: Any) -> list[Any]:
         return batch.like_results(cts, axes, reports)
 
-    return over_stack(lay_out, wrt.stack)(*fronted)
+    return over_stack(lay_out, stack)(*fronted)
 
 
 register_batching(rec_backward_p, _backward_batch)

@@ -176,7 +176,7 @@ def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     tangents = [_lay_out(batch, k, x, d, wrt.stack) for k, x, d in moving]
     residuals = remade(state, batch.operands, batch.params, wrt)
     outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=batch.params, wrt=wrt)
-    reports = collect_lanes(batch, wrt, residuals)
+    reports = collect_lanes(batch, state, wrt, residuals)
 
     def split(*outs: Any) -> list[Any]:
         return batch.split_linear(outs, reports)[0]

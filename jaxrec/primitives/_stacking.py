@@ -15,7 +15,15 @@ from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._capacity import on_graph
 from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import Wrt, rec_forward_p, zero_tangent
-from jaxrec.primitives._residuals import BLANK, UNTAKEN, backward_of, split_residuals, state_of
+from jaxrec.primitives._rec_schedule import schedule_of
+from jaxrec.primitives._residuals import (
+    BLANK,
+    MADE,
+    UNTAKEN,
+    backward_of,
+    split_residuals,
+    state_of,
+)
 from jaxrec.primitives._results import outcome_types
 
 
@@ -81,17 +89,31 @@ def tangents_on_graph(
     return operands, [*tangents[:count], *map(zero_tangent, residuals), *tangents[last:]], on
 
 
-def collect_lanes(batch: Batch, wrt: Wrt, residuals: Sequence[Any]) -> tuple[Any, Any] | None:
-    """The lane of each reported call and their number, of a batched invocation."""
-    if not batch.params.collect:
+def collect_lanes(
+    batch: Batch, state: Any, wrt: Wrt, residuals: Sequence[Any]
+) -> tuple[Any, Any] | None:
+    """The lane of each reported call and their number, of a batched invocation.
+
+    Residuals tell only where they are surely of a run: another `vmap` around leaves blank ones.
+
+    Args:
+        batch: the invocation.
+        state: what its residuals are of.
+        wrt: which of its operands are differentiated.
+        residuals: made afresh.
+    """
+    params = batch.params
+    if not params.collect:
         return None
-    if batch.params.executor == "host":
+    if state_of(residuals) != MADE:
+        on = dataclasses.replace(params, executor="graph", host=None)
+        tables = schedule_of(on, batch.operands, state)
+    elif params.executor == "host":
         tables = plan_of(residuals[1:]).tables
-        return jnp.asarray(tables.calls_lane), jnp.asarray(tables.num_collected)
-    avals = [_compat.aval_of(x) for x in batch.operands]
-    backward = backward_of(batch.params, wrt, avals)
-    tables, _, _ = split_residuals(batch.params, backward, residuals)
-    return tables.calls_lane, tables.num_collected
+    else:
+        backward = backward_of(params, wrt, list(map(_compat.aval_of, batch.operands)))
+        tables, _, _ = split_residuals(params, backward, residuals)
+    return jnp.asarray(tables.calls_lane), jnp.asarray(tables.num_collected)
 
 
 def zeros_of(aval: Any) -> Any:

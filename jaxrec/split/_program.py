@@ -26,6 +26,7 @@ from jaxrec.split._emit import Code, emit_function
 from jaxrec.split._memo import check_shared
 from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._outer import find_outers
+from jaxrec.split._parts import Part, unread_parts
 from jaxrec.split._registers import ArrayTable
 from jaxrec.split._scalar import DTYPES
 
@@ -148,6 +149,14 @@ class Program:
             for atom in region_atoms(function.body)
             if isinstance(atom, Value) and atom in captured
         }
+
+    @functools.cached_property
+    def deciding(self) -> frozenset[Part]:
+        """Parts of rows that control alone reads: through a decision flows no derivative."""
+        everything = range(len(self.result_avals))
+        return (
+            unread_parts(self.cells, self.result_rows, everything) if self.imports else frozenset()
+        )
 
     @functools.cached_property
     def _has_rules(self) -> bool:

@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrec.graph._ir import Value, free_atoms
-from jaxrec.split._program import CellSpec, Program
+from jaxrec.split import _parts
+from jaxrec.split._parts import Part
+from jaxrec.split._program import Program
 from jaxrec.transpose._cells import Backward, has_cotangent
-
-Part = tuple[int, int]
-"""A part of the rows of a tape class: the class, and the number of the part."""
 
 
 def unread_parts(program: Program, collect: bool, without: Sequence[int]) -> frozenset[Part]:
@@ -50,34 +48,4 @@ def _find(program: Program, collect: bool, without: frozenset[int]) -> frozenset
     carrying = [k for k, aval in enumerate(program.result_avals) if has_cotangent(aval)]
     results = carrying * (2 if collect else 1)
     asked = {k for n, k in enumerate(results) if n not in without}
-    read = {(c, i) for c, parts in program.result_rows for i, k in enumerate(parts) if k in asked}
-    follows: dict[Part, set[Part]] = {}
-    for spec in program.cells:
-        for part, sources in _sources(spec):
-            follows.setdefault(part, set()).update(sources)
-    todo = list(read)
-    while todo:
-        new = follows.get(todo.pop(), set()) - read
-        read |= new
-        todo += new
-    return frozenset(follows) - read
-
-
-def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:
-    """The parts that a cell writes, and those that it reads for each."""
-    known: dict[Any, frozenset[Part]] = {}
-    for c, parts in zip(spec.inputs, spec.input_parts, strict=True):
-        known.update((value, frozenset({(c, i)})) for i, value in enumerate(parts))
-
-    def of(atoms: Any) -> frozenset[Part]:
-        return frozenset().union(*(known.get(a, ()) for a in atoms if isinstance(a, Value)))
-
-    for op in spec.cell.ops:
-        found = of(free_atoms(op))
-        known.update((value, found) for value in op.outputs if has_cotangent(value.aval))
-    return [
-        ((c, i), of([atom]))
-        for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
-        for i, atom in enumerate(parts)
-        if has_cotangent(atom.aval)
-    ]
+    return _parts.unread_parts(program.cells, program.result_rows, asked)
