@@ -38,7 +38,12 @@ aval_of = jax.typeof
 
 def register_jvp(primitive: Primitive, rule: Callable[..., Any]) -> None:
     """Sets the forward derivative rule of a primitive."""
-    _ad.primitive_jvps[primitive] = rule
+
+    def of_types(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        with _types_of(primals):
+            return rule(primals, tangents, **params)
+
+    _ad.primitive_jvps[primitive] = of_types
 
 
 def register_transpose(primitive: Primitive, rule: Callable[..., Any]) -> None:

@@ -323,3 +323,89 @@ def test_a_value_that_escapes_is_told_by_the_branch_that_made_it():
     keeping(1.0, 2)
     with pytest.raises(jax.errors.UnexpectedTracerError, match=r"was more at .*test_closure\.py"):
         jnp.sin(kept[-1])
+
+
+WITH_VALUE = "class C:\n def __init__(self, v): self._v = v\n"
+CHANGED = {
+    "a default of the class": (
+        "class C: gain = 2.0\nc = C()\n"
+        "def body(x): return x * c.gain",
+        "c.gain = 5.0",
+    ),
+    "a property": (
+        WITH_VALUE + " @property\n def gain(self): return self._v\nc = C(2.0)\n"
+        "def body(x): return x * c.gain",
+        "c._v = 5.0",
+    ),
+    "what a property names": (
+        "K = 2.0\nclass C:\n @property\n def gain(self): return K\nc = C()\n"
+        "def body(x): return x * c.gain",
+        "K = 5.0",
+    ),
+    "an operator": (
+        WITH_VALUE + " def __mul__(self, x): return self._v * x\nc = C(2.0)\n"
+        "def body(x): return c * x",
+        "c._v = 5.0",
+    ),
+    "a static method": (
+        "K = 2.0\nclass C:\n @staticmethod\n def m(x): return K * x\nc = C()\n"
+        "def body(x): return c.m(x)",
+        "K = 5.0",
+    ),
+    "a method that is overridden": (
+        "K = 2.0\nclass B:\n def m(self, x): return K * x\n"
+        "class C(B):\n def m(self, x): return super().m(x)\nc = C()\ndef body(x): return c.m(x)",
+        "K = 5.0",
+    ),
+    "helpers in a list": (
+        "K = 2.0\ndef h(x): return K * x\nhs = [h]\ndef body(x): return hs[0](x)",
+        "K = 5.0",
+    ),
+    "a helper of an object": (
+        "K = 2.0\ndef h(x): return K * x\nclass C: pass\nc = C()\nc.h = h\n"
+        "def body(x): return c.h(x)",
+        "K = 5.0",
+    ),
+    "a bound method": (
+        WITH_VALUE + " def m(self, x): return self._v * x\nm = C(2.0).m\ndef body(x): return m(x)",
+        "m.__self__._v = 5.0",
+    ),
+    "an argument of a partial function": (
+        "import functools\n" + WITH_VALUE + "def h(c, x): return c._v * x\n"
+        "p = functools.partial(h, C(2.0))\ndef body(x): return p(x)",
+        "p.args[0]._v = 5.0",
+    ),
+    "the order of a dictionary": (
+        "c = {'a': 2.0, 'b': 3.0}\ndef body(x):\n"
+        " for k, v in c.items(): x = x * v if k == 'a' else x + v\n return x",
+        "c['a'] = c.pop('a')",
+    ),
+    "keys of several types": (
+        "c = {'a': 2.0, 1: 3.0}\n"
+        "def body(x): return x * c['a']",
+        "c['a'] = 5.0",
+    ),
+    "a queue": (
+        "import collections\nc = collections.deque([2.0])\ndef body(x): return x * c[0]",
+        "c[0] = 5.0",
+    ),
+    "the code of a helper": (
+        "def h(x): return 2.0 * x\ndef body(x): return h(x)",
+        "h.__code__ = (lambda x: 5.0 * x).__code__",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_what_is_changed_in_place(case):
+    source, change = CHANGED[case]
+    module = {"jr": jr}
+    exec(source, module)
+    exec(
+        "@jr.rec_fn\ndef f(x, n): return jr.cond(n <= 0, lambda: body(x), lambda: f(x, n - 1))",
+        module,
+    )
+    before = module["f"](3.0, 1)
+    assert float(before) == module["body"](3.0)
+    exec(change, module)
+    assert float(module["f"](3.0, 1)) == module["body"](3.0) != float(before)

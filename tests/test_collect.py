@@ -210,6 +210,32 @@ class TestVmap:
             one = jax.tree.map(lambda x, k=k: x[k], got)
             assert_close(one, jax.grad(plain)(w), 1e-4)
 
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_derivatives_for_examples_of_examples(self, executor):
+        @jr.rec_fn(max_calls=64)
+        def f(w, n):
+            return jr.cond(n <= 0, lambda: w, lambda: jnp.sin(w * f(w, n - 1)))
+
+        def loss(w):
+            _, calls = jr.collect(f)(w, 2)
+            return jnp.where(calls.valid, calls.results, 0.0).sum()
+
+        def plain(w):
+            first = jnp.sin(w * w)
+            return w + first + jnp.sin(w * first)
+
+        def forward(fun):
+            return lambda w: jax.jvp(fun, (w,), (1.0,))[1]
+
+        w = jnp.array([[0.5, 0.9], [0.3, 0.7]])
+        for order in (jax.grad, forward):
+            want = jax.vmap(jax.vmap(order(plain)))(w)
+            run = jax.vmap(jax.vmap(order(loss)))
+            with jr.executor(executor):
+                assert_close(run(w), want, 1e-5)
+            if executor == "graph":
+                assert_close(jax.jit(run)(w), want, 1e-5)
+
     def test_lanes_inside_examples(self):
         w, tree = weights(), forest()
         both = jnp.array([[int(tree.left[0]), int(tree.right[0])], [9, 10]])

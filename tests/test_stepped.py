@@ -224,6 +224,38 @@ def test_types_of_what_decides(dtype):
         assert got[1].dtype == dtype
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_what_only_decides_has_no_derivative(executor):
+    """Where the number that decides is 0, its derivative is infinite."""
+
+    @jr.rec_fn
+    def halved(y, h, n):
+        a, b = y + h * jnp.sin(y), y + h * jnp.sin(y + h / 2 * jnp.sin(y))
+        error = jnp.sqrt(((a - b) ** 2).sum())
+
+        def go_on():
+            again = lambda: halved(y, h / 2, n - 1)  # noqa: E731
+            return jr.cond(error > 0.05, again, lambda: halved(b, h * 0, n - 1))
+
+        return jr.cond(n == 0, lambda: y, go_on)
+
+    def plain(y, h, n):
+        if n == 0:
+            return y
+        a, b = y + h * jnp.sin(y), y + h * jnp.sin(y + h / 2 * jnp.sin(y))
+        if jnp.sqrt(((a - b) ** 2).sum()) > 0.05:
+            return plain(y, h / 2, n - 1)
+        return plain(b, h * 0, n - 1)
+
+    y = jnp.linspace(0.5, 1.0, 70)
+    with jr.executor(executor):
+        got = jax.grad(lambda y: jnp.sin(halved(y, 1.0, 6)).sum())(y)
+        second = jax.grad(lambda y: jax.grad(lambda y: halved(y, 1.0, 6).sum())(y).sum())(y)
+    assert_close(got, jax.grad(lambda y: jnp.sin(plain(y, 1.0, 6)).sum())(y), 1e-5)
+    want = jax.grad(lambda y: jax.grad(lambda y: plain(y, 1.0, 6).sum())(y).sum())(y)
+    assert_close(second, want, 1e-4)
+
+
 class TestSharing:
     @staticmethod
     def going_on() -> Any:

@@ -389,6 +389,26 @@ def test_a_pullback_that_leaves_the_types_it_was_made_in(executor):
         assert made.tolist() == expected.tolist()
         if executor == "graph":
             assert_close(jax.jit(pull)(one)[0], expected, 1e-12)
+            moved = jax.jvp(pull, (one,), (one,))
+            assert_close([x[0] for x in moved], [expected, expected], 1e-12)
+
+
+def test_a_search_for_nan_begins_after_the_first_gradient():
+    """Rows of tapes that no call writes hold whatever memory does, unless they are looked at."""
+
+    @jr.rec_fn(max_calls=64)
+    def power(w, n):
+        return jr.cond(n == 0, lambda: w * 1.0, lambda: jnp.tanh(w * power(w, n - 1)))
+
+    def gradient():
+        return jax.grad(lambda w: power(w, 5).sum())(jnp.linspace(0.1, 1.0, 8))
+
+    expected = gradient()
+    for _ in range(5):
+        freed = [np.full((n, 8), np.nan, np.float32) for n in range(4, 300)]
+        del freed
+        with jax.debug_nans(True):
+            assert_close(gradient(), expected, 1e-6)
 
 
 TRANSFORMED = {

@@ -27,7 +27,7 @@ void Cover::extend(int64_t units) {
     for (size_t i = 0; i < widths_.size(); ++i) {
       const Best& rest = best_[std::max<int64_t>(0, n - widths_[i] / unit_)];
       const double cost = rest.cost + costs_[i];
-      const bool better = cost < best.cost || (cost == best.cost && rest.waves + 1 <= best.waves);
+      const bool better = cost < best.cost || (cost == best.cost && rest.waves + 1 < best.waves);
       if (i == 0 || better) best = {cost, rest.waves + 1, static_cast<int32_t>(i)};
     }
     best_.push_back(best);

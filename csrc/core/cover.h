@@ -9,8 +9,8 @@
 namespace jaxrec {
 
 /// Covers n firings with waves of given widths at the least total cost; of equal costs, with the
-/// fewest waves, wide ones first. Exact: dynamic programming on n, which for large n is first
-/// brought down by waves of the width that costs least a row.
+/// fewest waves, and of as many with the narrowest. Exact: dynamic programming on n, which for
+/// large n is first brought down by waves of the width that costs least a row.
 class Cover {
  public:
   /// `widths` ascend; `costs` are positive, one a width.

@@ -31,6 +31,7 @@ using Clock = std::chrono::steady_clock;
 struct PyTask {
   nb::object fun, constant;
   SlotUse use;
+  std::vector<int32_t> frees;  // slots that nothing reads afterwards
 };
 
 struct TaskTime {
@@ -146,6 +147,7 @@ class PyLauncher : public Launcher {
     if (nb::len(made) != 1 + task.use.writes.size())
       throw std::runtime_error("a task returned the wrong number of values");
     for (size_t k = 0; k < task.use.writes.size(); ++k) slots_[task.use.writes[k]] = made[k + 1];
+    for (int32_t slot : task.frees) slots_[slot] = nb::none();
     return made[0];
   }
 
@@ -199,7 +201,10 @@ std::vector<PyTask> read_tasks(const nb::list& items, std::vector<SlotUse>& uses
   tasks.reserve(nb::len(items));
   for (nb::handle item : items) {
     const nb::tuple parts = nb::cast<nb::tuple>(item);
-    PyTask task{nb::borrow(parts[0]), nb::borrow(parts[1]), {numbers(parts[2]), numbers(parts[3])}};
+    PyTask task{nb::borrow(parts[0]),
+                nb::borrow(parts[1]),
+                {numbers(parts[2]), numbers(parts[3])},
+                numbers(parts[5])};
     uses.push_back(task.use);
     costs.push_back(nb::cast<double>(parts[4]));
     tasks.push_back(std::move(task));
@@ -260,8 +265,8 @@ void bind_runtime(nb::module_& m) {
       });
   m.def("run_tasks", &run_python, "tasks"_a, "slots"_a, "workers"_a, "ahead"_a, "check"_a,
         "scope"_a,
-        "Runs tasks (fun, constant, slots read, slots written, cost): each calls fun with the "
-        "constant and the slots it reads, and gets a token and the slots it writes.");
+        "Runs tasks (fun, constant, slots read, slots written, cost, slots freed): each calls fun "
+        "with the constant and the slots it reads, and gets a token and the slots it writes.");
 }
 
 }  // namespace jaxrec

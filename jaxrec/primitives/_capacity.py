@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
@@ -97,16 +99,28 @@ def batch_of(
     batch = Batch(params, operands, dims, size, apart)
     if params.max_calls is None:
         return batch
-    alike = batch.alike and not params.program.is_stepped
-    unknown = has_no_bound(batch.params) and not is_plannable(batch.params, batch.operands)
-    blank = not ran and any(map(_compat.is_batched, operands))
-    if blank or (alike and unknown):  # what one example needs is all that is known
-        batch.params = dataclasses.replace(
-            batch.params, max_calls=bucket(batch.size * params.max_calls)
-        )
-    else:
-        batch.params = decide_capacity(batch.params, batch.operands)
+    batch.params = _decided(params, batch, ran)
     return batch
+
+
+def _decided(params: Params, batch: Batch, ran: bool) -> Params:
+    """The parameters of a batched invocation, if those of one example are decided."""
+    assert params.max_calls is not None
+    sized = dataclasses.replace(batch.params, max_calls=bucket(batch.size * params.max_calls))
+    is_batched = any(map(_compat.is_batched, batch.operands))
+    if is_batched and not ran:
+        return sized
+    tells = params.declared is not None or params.program.is_stepped
+    if tells or is_plannable(batch.params, batch.operands):
+        return decide_capacity(batch.params, batch.operands)
+    if is_batched:
+        with contextlib.suppress(CapacityError):
+            return decide_capacity(batch.params, batch.operands)
+    # What one example needs is all that is known, or what follows from nodes is as good.
+    derived = derived_bound(params)
+    if derived is None or params.max_calls > derived:
+        return sized
+    return decide_capacity(batch.params, batch.operands)
 
 
 def on_graph(params: Params, operands: Sequence[Any]) -> Params:
@@ -216,15 +230,18 @@ def derived_bound(params: Params) -> int | None:
 
 
 def _bound_by_nodes(params: Params) -> int | None:
-    program = params.program
-    patterns = dict(zip(program.outers, params.patterns, strict=True))
-    controlling = [params.patterns[k] for k in params.controlling if k < params.num_outers]
-    widest = max([p[1] for p in controlling if p is not None], default=1)
+    copies = _index_arrays(params)
 
     def size_of(array: Value) -> int:
-        pattern = patterns.get(array)
-        copies = pattern[1] if pattern is not None else 1
-        return array.aval.shape[0] * (copies if array in patterns else widest)
+        return array.aval.shape[0] * copies
 
-    bound = most_calls(program.visits, params.lanes // max(params.copies, 1), size_of)
+    bound = most_calls(params.program.visits, params.lanes // max(params.copies, 1), size_of)
     return None if bound is None else bound * params.copies
+
+
+def _index_arrays(params: Params) -> int:
+    """How many different arrays, all that control reads together, the lanes have."""
+    lanes = np.arange(params.lanes)
+    controlling = [params.patterns[k] for k in params.controlling if k < params.num_outers]
+    which = [lanes // stride % size for stride, size in filter(None, controlling)]
+    return len(np.unique(np.stack(which, 1), axis=0)) if which else 1

@@ -109,7 +109,9 @@ def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any
         run.__name__ = run.__qualname__ = name
         return jax.jit(run)
 
-    return params.program.cache.once((kind, params, wrt), make)
+    # Where JAX looks through results for NaN, tapes have rows of zeros; it would not compile again.
+    checks = _compat.setting("jax_debug_nans"), _compat.setting("jax_debug_infs")
+    return params.program.cache.once((kind, params, wrt, checks), make)
 
 
 def run_compiled(

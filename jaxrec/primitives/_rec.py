@@ -42,15 +42,13 @@ from jaxrec.transpose._cells import has_cotangent
 
 def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     """Invokes a recursive function; see `jaxrec/primitives/_primitives.py`."""
-    if all(map(_compat.is_concrete, operands)):
-        if _compat.evaluates_now():
-            return _rec_impl(*operands, params=params)
-    else:
-        if _has_to_be_bounded(params) and is_plannable(params, operands):
-            with contextlib.suppress(JaxRecError):  # perhaps it never runs
-                params = decide_capacity(params, operands)
-        vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
-        operands = [_compat.vary_over(x, vma) for x in operands]
+    if _compat.evaluates_now() and all(map(_compat.is_concrete, operands)):
+        return _rec_impl(*operands, params=params)
+    if _has_to_be_bounded(params) and is_plannable(params, operands):
+        with contextlib.suppress(JaxRecError):  # perhaps it never runs
+            params = decide_capacity(params, operands)
+    vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
+    operands = [_compat.vary_over(x, vma) for x in operands]
     return rec_p.bind(*operands, params=params)
 
 

@@ -6,11 +6,20 @@ a module or redefines a helper means the new value, as everywhere in Python.
 
 from __future__ import annotations
 
+import collections
 import dis
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import jax
@@ -23,8 +32,19 @@ _MOST = 1000
 
 _MISSING = object()
 
-_BY_IDENTITY = (jax.Array, np.ndarray, FunctionType, type)
+_BY_IDENTITY = (jax.Array, np.ndarray, CodeType, type)
 """Types whose values are the same only if they are one object."""
+
+_WHOLE = (*_BY_IDENTITY, bool, int, float, complex, str, bytes, type(None), np.generic)
+"""Types whose values have nothing inside that could change."""
+
+_MAPPINGS = (dict, MappingProxyType, collections.UserDict, collections.ChainMap)
+
+_BINDING = (MethodType, functools.partial)
+"""Types of callables that hold objects."""
+
+_OPAQUE = (*_WHOLE, FunctionType, ModuleType)
+"""Types whose values have no methods that count."""
 
 Function = Callable[..., Any]
 
@@ -36,8 +56,9 @@ class Closure:
 
     That are the variables that they name, of enclosing functions and of their module; the values
     and the structure of pytrees there; and of other objects the attributes that they name. Helpers
-    and methods of the same module that they name count as they do. Not looked at are attributes of
-    modules and of classes, default arguments, and what is written into a NumPy array in place.
+    and methods of the same module that they name, also in pytrees, count as they do. Not looked at
+    are attributes of modules and of classes, default arguments, what is written into a NumPy array
+    in place, and pytrees of more than `_MOST` values.
 
     Args:
         functions: those that were traced.
@@ -47,7 +68,8 @@ class Closure:
     def __init__(self, functions: Iterable[Function], objects: Sequence[Identity]) -> None:
         reached, attributes = _reached(functions, [x.value for x in objects])
         found = {(id(place), name): (place, name) for f in reached for place, name in _places(f)}
-        places = [*found.values(), *((x, name) for x in objects for name in attributes)]
+        own = ((x, name) for x in objects for name in attributes if _has(x.value, name))
+        places = [*found.values(), *own]
         variables = (_Variable(place, name, attributes) for place, name in places)
         self._variables = [v for v in variables if v.may_change]
 
@@ -72,12 +94,17 @@ class _Variable:
         # What differs from itself says nothing.
         comparable = _are_same(inside, _inside(self._value, attributes))
         self._inside = inside if comparable else [self._value]
-        self._is_whole = len(self._inside) == 1 and self._inside[0] is self._value
+        has_parts = len(self._inside) != 1 or self._inside[0] is not self._value
+        self._is_whole = not has_parts and (
+            isinstance(self._value, _WHOLE) or _own(self._value, "__wrapped__") is not None
+        )
 
     @property
     def may_change(self) -> bool:
-        """Whether there is such a variable: a name may be one of Python's own."""
-        return self._value is not _MISSING and not isinstance(self._value, ModuleType)
+        """Whether there is such a variable: a name may be one of Python's own, or of a class."""
+        if isinstance(self._value, ModuleType):
+            return False
+        return self._value is not _MISSING or isinstance(self._place, Identity)
 
     def holds(self) -> bool:
         """Whether it holds the same now; of an object that is gone, nothing can change."""
@@ -109,30 +136,47 @@ def _reached(
             modules = modules or {id(fun.__globals__)}
             names |= _names(fun.__code__)
             values = [_read(*place) for place in _places(fun)]
-            things += [x for x in values if not isinstance(x, (*_BY_IDENTITY, ModuleType))]
+            values = [x for v in values for x in _inside(v, frozenset(names))]
+            things += [x for x in values if not isinstance(x, _OPAQUE)]
             pending += [x for x in values if _is_of(modules, x)]
         pending = [x for x in pending if id(x) not in found]
         if not pending:
-            methods = [_own(type(x), name) for x in things for name in names]
+            kinds = dict.fromkeys(map(type, things))
+            methods = [x for kind in kinds for x in _methods(kind, names)]
             pending = [x for x in methods if _is_of(modules, x) and id(x) not in found]
     return [x for x in found.values() if isinstance(x, FunctionType)], frozenset(names)
 
 
+def _methods(of: type, names: Container[str]) -> list[Any]:
+    """What a class and those that it inherits from have under some names, or Python calls."""
+    return [
+        x
+        for base in of.__mro__
+        for name, x in vars(base).items()
+        if name in names or (name.startswith("__") and name.endswith("__"))
+    ]
+
+
 def _behind(fun: Any) -> tuple[Any, ...]:
-    """What a callable calls, where it is no function itself."""
-    if isinstance(fun, functools.partial):
-        return (fun.func,)
-    return (fun.__func__,) if isinstance(fun, MethodType) else ()
+    """What a callable or a descriptor calls, where it is no function itself."""
+    match fun:
+        case functools.partial() | functools.cached_property():
+            return (fun.func,)
+        case MethodType() | staticmethod() | classmethod():
+            return (fun.__func__,)
+        case property():
+            return (fun.fget,)
+    return ()
 
 
 def _is_of(modules: set[int], value: Any) -> bool:
     """Whether a value is a function of one of some modules, or wraps or binds one."""
-    while not isinstance(value, FunctionType):
+    while value is not None:
+        if isinstance(value, FunctionType) and id(value.__globals__) in modules:
+            return True
         inner = (*_behind(value), _own(value, "__wrapped__"))[0]
-        if inner is None or inner is value:
-            return False
-        value = inner
-    return id(value.__globals__) in modules
+        value = None if inner is value else inner
+    return False
 
 
 def _own(value: Any, name: str) -> Any:
@@ -160,26 +204,51 @@ def _read(place: _Place, name: str) -> Any:
 def _inside(value: Any, attributes: frozenset[str]) -> list[Any]:
     """What may change in a variable: the values and the structure of a pytree, attributes."""
     found: list[Any] = []
-    pending, seen = [value], set[int]()
+    pending, seen, objects = [value], set[int](), {id(value)}
     try:
         while pending:
             x = pending.pop()
             if isinstance(x, _BY_IDENTITY) or id(x) in seen:
                 found.append(x)
                 continue
-            level = jax.tree_util.default_registry.flatten_one_level(x)
+            level = _level(x)
             if level is not None:
                 seen.add(id(x))
+                parts = list(level[0])
                 found += [type(x), level[1]]
-                pending += reversed(list(level[0]))
+                pending += reversed(parts)
+                objects.update(map(id, parts) if isinstance(x, _BINDING) else ())
             else:
                 found.append(x)
-                pending += _attributes(x, attributes) if x is value else ()
+                pending += _attributes(x, attributes) if id(x) in objects else ()
             if len(found) > _MOST:
                 return [value]
     except Exception:  # whatever the code of an object raises
         return [value]
     return found
+
+
+def _level(value: Any) -> tuple[Iterable[Any], Any] | None:
+    """The parts of a value and how it is structured, or None."""
+    if isinstance(value, _MAPPINGS):  # in their own order, which JAX does not keep
+        return value.values(), tuple(value)
+    if isinstance(value, list | collections.deque):
+        return value, None
+    if isinstance(value, FunctionType):
+        return (value.__code__,), value
+    if isinstance(value, MethodType):
+        return (value.__func__, value.__self__), None
+    if isinstance(value, functools.partial):
+        return (value.func, *value.args, *value.keywords.values()), tuple(value.keywords)
+    return jax.tree_util.default_registry.flatten_one_level(value)
+
+
+def _has(value: Any, name: str) -> bool:
+    """Whether an object has an attribute, or its class has one that its own may come before."""
+    if _attribute(value, name) is not _MISSING:
+        return True
+    default = _own(type(value), name)
+    return default is not None and not isinstance(default, FunctionType | property)
 
 
 def _attributes(value: Any, names: frozenset[str]) -> list[Any]:

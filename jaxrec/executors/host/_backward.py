@@ -183,7 +183,7 @@ class BackwardRun:
         block = call.moved(label, block, copy.target, copy.source)
         call.tasks.add(
             label, ("put",), put_rows, words(read_start),
-            [block], [source.tapes[c]], device=call.device(copy.source),
+            [block], [source.tapes[c]], device=call.device(copy.source), frees=[block],
         )  # fmt: skip
 
     def _after(self, domain: int, spec: CellSpec) -> None:

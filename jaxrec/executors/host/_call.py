@@ -73,8 +73,7 @@ class HostCall:
 
     def device(self, domain: int) -> Any:
         """Where a domain is; None if it is where JAX puts everything."""
-        devices = self.options.devices
-        return None if self._at_home else devices[domain * len(devices) // self.plan.domains]
+        return None if self._at_home else self.options.devices[domain // self.plan.shards]
 
     def outers(self, spec: CellSpec, domain: int) -> list[int]:
         """The slots of the outer values of a cell, on the device of a domain."""

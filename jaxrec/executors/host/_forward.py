@@ -146,6 +146,7 @@ class Forward:
         call.tasks.add(
             label, ("put",), put_rows, words(target),
             [block], [self.tapes[copy.target].values[c]], device=call.device(copy.target),
+            frees=[block],
         )  # fmt: skip
 
     def settle(self) -> None:

@@ -40,6 +40,7 @@ class HostPlan:
     Attributes:
         layout: the sizes of each domain; the same for all, so that they share kernels.
         domains: how many there are.
+        shards: how many of them are on a device, one behind the other.
         copies: the copies between them, numbered after the cells.
         counts: firings of each numbered cell.
         waves: a wave a row, as in `Tables.waves`.
@@ -50,6 +51,7 @@ class HostPlan:
 
     layout: Layout
     domains: int
+    shards: int
     copies: tuple[Copy, ...]
     counts: tuple[int, ...]
     waves: np.ndarray[Any, np.dtype[np.int32]]
@@ -83,6 +85,7 @@ def host_plan(
     layout: Layout,
     together: Sequence[int],
     domains: int = 1,
+    shards: int = 1,
     copies: Sequence[Copy] = (),
 ) -> HostPlan:
     """Takes a schedule out of the core."""
@@ -92,6 +95,7 @@ def host_plan(
     return HostPlan(
         layout=layout,
         domains=domains,
+        shards=shards,
         copies=tuple(copies),
         counts=tuple(core.cell_rows),
         waves=np.asarray(core.waves),

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
     from jaxrec.schedule._layout import Layout
 
+_MOST_DOMAINS = 4096
+"""What the core numbers."""
+
 _SHARDS = (2, 4, 8, 16, 32)
 """Numbers of shards on a device that are tried, below that of workers."""
 
@@ -50,13 +53,14 @@ def plan_call(params: Params, operands: Sequence[Any], *, readers: bool = False)
         readers: whether the backward pass will need the plan.
     """
     core, sized, costs, division = _divided(params, operands, readers)
-    domains = 1 if division is None else division.domains
-    copies = [] if division is None else [Copy(*copy) for copy in division.copies]
     if not readers:
         core.reuse_rows(sized.widths)
-    layout = host_layout(params.program, sized, core, domains)
+    layout = host_layout(params.program, sized, core, division.domains)
     together = waves_together(params.program, costs.alone)
-    return host_plan(params.program, core, layout, together, domains, copies)
+    copies = [Copy(*copy) for copy in division.copies]
+    return host_plan(
+        params.program, core, layout, together, division.domains, division.shards, copies
+    )
 
 
 def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> Any:
@@ -71,7 +75,7 @@ def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> An
 
 def _divided(
     params: Params, operands: Sequence[Any], readers: bool
-) -> tuple[Any, Layout, Costs, _Taken | None]:
+) -> tuple[Any, Layout, Costs, _Taken]:
     from jaxrec.primitives._capacity import plan_now
 
     options, program = params.host, params.program
@@ -82,7 +86,7 @@ def _divided(
     if any(device) or _shards(options, core) > 1:
         return core, sized, costs, _divide(options, core, sized, device, costs)
     core.lay_out(sized.widths, sized.costs)
-    return core, sized, costs, None
+    return core, sized, costs, _Taken()
 
 
 def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> tuple[Layout, Costs]:
@@ -99,11 +103,11 @@ def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> t
 
 def _divide(
     options: HostOptions, core: Any, sized: Layout, device: Sequence[int], costs: Costs
-) -> _Taken | None:
-    """Divides a schedule in the way that is fastest; None: not at all."""
+) -> _Taken:
+    """Divides a schedule in the way that is fastest, perhaps not at all."""
     most, widths = _shards(options, core), sized.widths
     tried = [most]
-    best, seconds = None, math.inf
+    best, taken, seconds = None, _Taken(), math.inf
     if options.policy == "adaptive":
         tried = sorted({1 if any(device) else most, *(n for n in _SHARDS if n < most), most})
         if not any(device):
@@ -115,19 +119,19 @@ def _divide(
         found = made.estimate(core, of, COPY_SECONDS, workers)
         if found < seconds:
             best, seconds = made, found
-    if best is None:
-        return None
-    taken = _Taken(best.domains, best.copies)
-    best.replace(core)
+            taken = _Taken(made.domains, shards, made.copies)
+    if best is not None:
+        best.replace(core)
     return taken
 
 
 @dataclasses.dataclass(frozen=True)
 class _Taken:
-    """What is left of a division that is a schedule now."""
+    """What is left of a division that is a schedule now: its domains, and those of a device."""
 
-    domains: int
-    copies: list[tuple[int, int, int]]
+    domains: int = 1
+    shards: int = 1
+    copies: Sequence[tuple[int, int, int]] = ()
 
 
 def _layout(params: Params, calls: int, readers: bool) -> Layout:
@@ -157,4 +161,5 @@ def _more_widths(params: Params, widths: tuple[int, ...], readers: bool) -> tupl
 
 
 def _shards(options: HostOptions, core: Any) -> int:
-    return min(options.shards, max(core.num_calls // 2, 1))
+    most = _MOST_DOMAINS // len(options.devices)
+    return min(options.shards, max(core.num_calls // 2, 1), most)

@@ -73,7 +73,7 @@ def step_forward(
     """
     _check_placement(params)
     layout = _first_layout(params, widths or stepped_widths(params, wrt), wrt is not None)
-    plan = HostPlan(layout, 1, (), (), np.zeros((0, 3), np.int32), blank(), 0, ())
+    plan = HostPlan(layout, 1, 1, (), (), np.zeros((0, 3), np.int32), blank(), 0, ())
     call = HostCall(params, operands, plan, TaskList(params.program.cache), trace=trace)
     forward = Forward(call, None if wrt is None else _with_residuals(call, wrt), wrt)
     call.run()

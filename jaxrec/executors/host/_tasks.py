@@ -95,6 +95,7 @@ class TaskList:
         updates: Sequence[int] = (),
         device: Any = None,
         cost: float = 1.0,
+        frees: Sequence[int] = (),
     ) -> list[int]:
         """Adds a task.
 
@@ -107,6 +108,7 @@ class TaskList:
             updates: slots that it reads and writes in place; they are what it returns first.
             device: where it runs.
             cost: an estimate of its time.
+            frees: slots that nothing reads afterwards.
 
         Returns:
             The slots of what it returns besides those it updates.
@@ -114,7 +116,7 @@ class TaskList:
         slots = [*reads, *updates]
         kernel = self._kernel(key, fun, constant, slots, len(reads), device)
         new = [self._slot(t) for t in kernel.written[len(updates) :]]
-        self._tasks.append((kernel.run, constant, slots, [*updates, *new], cost))
+        self._tasks.append((kernel.run, constant, slots, [*updates, *new], cost, frees))
         self._words += 0 if constant is None else constant.size
         self.labels.append(label)
         return new
@@ -144,14 +146,14 @@ class TaskList:
         self.values[slot] = value
 
     def move(self, label: Label, slot: int, device: Any) -> int:
-        """Adds a transfer to a device; the slot of the value there."""
+        """Adds a transfer to a device, the last reader of a slot; the slot of the value there."""
 
         def transfer(value: Any) -> list[Any]:
             moved = jax.device_put(value, device)
             return [moved, moved]
 
         new = self._slot(self._types[slot])
-        self._tasks.append((transfer, None, [slot], [new], 1.0))
+        self._tasks.append((transfer, None, [slot], [new], 1.0, [slot]))
         self.labels.append(label)
         return new
 
