@@ -18,11 +18,11 @@ def collect(f: Any, in_axes: Any = None) -> Callable[..., Any]:
 
     Returns:
         A function of the arguments of `f` that returns `(result, calls)`: the result of `f` (or of
-        `jax.vmap(f, in_axes)`), and the calls of all lanes together, in depth-first order, each
-        field with a leading axis `[max_calls]`: `calls.args`, structured as the arguments with None
-        for every leaf that is not a control scalar of a call; `calls.results`; `calls.lane`;
-        `calls.valid`. Calls of other functions of a mutually recursive group are not reported.
-        Differentiable in the results.
+        `jax.vmap(f, in_axes)`; arguments by keyword are not mapped), and the calls of all lanes
+        together, in depth-first order, each field with a leading axis `[max_calls]`: `calls.args`,
+        structured as the arguments by position with None for every leaf that is not a control
+        scalar of a call; `calls.results`; `calls.lane`; `calls.valid`. Calls of other functions of
+        a mutually recursive group are not reported. Differentiable in the results.
 
     Raises:
         SignatureError: `f` is not a `rec_fn`, or `in_axes` does not fit the arguments.
@@ -48,8 +48,8 @@ def collect(f: Any, in_axes: Any = None) -> Callable[..., Any]:
             "pass in_axes to collect itself instead of wrapping the function in jax.vmap"
         )
 
-    def collected(*args: Any) -> Any:
-        return f.collect(args, in_axes)
+    def collected(*args: Any, **kwargs: Any) -> Any:
+        return f.collect(args, kwargs, in_axes)
 
     collected.__name__ = f"collect_{getattr(f, '__name__', 'rec_fn')}"
     return collected

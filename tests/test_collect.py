@@ -78,6 +78,24 @@ def test_args_are_none_unless_a_call_has_its_own():
     assert calls.args[1] == forest()._replace(left=None, right=None, token=None)
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_args_that_nothing_reads(executor):
+    @jr.rec_fn(static_argnames="kind")
+    def deep(x, n, depth, *, kind):
+        assert kind == "sin"
+        return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(deep(x, n - 1, depth + 1, kind=kind)))
+
+    with jr.executor(executor):
+        result, calls = jr.collect(deep)(jnp.ones(2), 3, 0, kind="sin")
+        lanes, _ = jr.collect(deep, in_axes=(None, 0, None))(
+            jnp.ones(2), jnp.array([3, 1]), 0, kind="sin"
+        )
+    assert valid_rows(calls, calls.args[2]).tolist() == [0, 1, 2, 3]
+    assert valid_rows(calls, calls.args[1]).tolist() == [3, 2, 1, 0]
+    assert len(calls.args) == 3
+    assert_close(lanes[0], result, 1e-6)
+
+
 def test_rows_that_are_not_calls_are_zero():
     tree = forest()
     _, calls = jr.collect(RNN)(weights(), tree, 9)

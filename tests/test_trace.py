@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
+import inspect
 import pickle
 import weakref
 
@@ -36,6 +38,14 @@ class Scaled:
     @jr.rec_fn
     def power(self, n):
         return jr.cond(n == 0, lambda: 1, lambda: self.scale * self.power(n - 1))
+
+    power = power.with_options(workers=1)
+
+    @functools.partial(jr.rec_fn, static_argnames="times")
+    def scaled_often(self, x, n, times=1):
+        step = self.scale * times
+        again = lambda: step * self.scaled_often(x, n - 1, times)  # noqa: E731
+        return jr.cond(n == 0, lambda: x, again)
 
 
 def signature(*values):
@@ -220,6 +230,29 @@ class TestTracing:
         with pytest.raises(jr.CapacityError, match="max_calls is 4"):
             changed(2.0**9)
         assert pickle.loads(pickle.dumps(bounded)) is bounded
+        other = Scaled(3).power.with_options(max_calls=9)
+        for made in (pickle.loads(pickle.dumps(other)), copy.copy(other)):
+            assert made(2) == 9
+
+    def test_a_bound_method_is_one_to_jax(self):
+        scaled, other = Scaled(3), Scaled(3)
+        assert scaled.power == scaled.power != other.power
+        assert len({scaled.power, scaled.power, other.power, Scaled.power}) == 3
+        assert scaled.power.with_options(max_calls=9) != scaled.power
+        assert list(inspect.signature(scaled.scaled_often).parameters) == ["x", "n", "times"]
+        for how in ({"static_argnames": "times"}, {"static_argnums": 2}):
+            run = jax.jit(scaled.scaled_often.with_options(max_calls=9), **how)
+            assert run(jnp.ones(80), 2, 2)[0] == 36
+
+    def test_names_are_on_one_line(self):
+        def base(w, x, n):
+            return jr.cond(n < 1, lambda: x, lambda: w.sum() * once(x, n - 1))
+
+        once = jr.rec_fn(functools.partial(base, np.arange(20.0).reshape(2, 10)))
+        assert repr(once) == "<rec_fn base>"
+        assert float(once(1.0, 1)) == 190
+        base.__name__ = "a\nb\x01"
+        assert repr(jr.rec_fn(base)) == "<rec_fn a?b?>"
 
     def test_equal_static_arguments_of_other_types_are_others(self):
         @jr.rec_fn(static_argnames="scale")

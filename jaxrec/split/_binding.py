@@ -213,9 +213,13 @@ def _not_computable_somewhere(graph: Graph, binding: Binding, assumed: set[Value
 
 
 def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> frozenset[Value]:
-    """The values that the control machine must compute: for choices and for what cells read."""
+    """The values that the control machine must compute.
+
+    They are for choices, for what cells read, and for who looks at the arguments of calls.
+    """
     passed = _passed_for(graph)
     todo: list[Atom] = list(exports)
+    todo += [p for p in graph.entry.params if binding.is_control(p) and _is_reported(p)]
     for function in graph.functions:
         switches = [op for op in walk(function.body) if isinstance(op, Switch)]
         todo += [op.index for op in switches if binding.is_control_switch(op)]
@@ -234,6 +238,11 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
         elif isinstance(op, Switch):
             todo.extend(op.sources(atom))
     return frozenset(seen)
+
+
+def _is_reported(param: Value) -> bool:
+    """Whether the report of a call has an argument of this type, see `jaxrec.collect`."""
+    return not param.aval.shape and param.aval.dtype.kind in "iub"
 
 
 def deciding_values(graph: Graph) -> frozenset[Value]:

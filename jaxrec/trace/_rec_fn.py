@@ -22,6 +22,14 @@ from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition, Identity
 
 
+def _name_of(fun: Any) -> str:
+    """The name of a function in messages and drawings: on one line, whatever it is."""
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    name = getattr(fun, "__name__", type(fun).__name__)
+    return "".join(c if c.isprintable() else "?" for c in name)
+
+
 class RecFn:
     """A recursive function; made by `rec_fn`.
 
@@ -29,10 +37,13 @@ class RecFn:
     the body of a recursive function the call is recorded instead, as a call site of the graph.
     """
 
+    __signature__: inspect.Signature  # of a bound method
+
     def __init__(self, fun: Callable[..., Any], options: Options, static: frozenset[str]) -> None:
         functools.update_wrapper(self, fun)
         self._fun, self._options, self._static = fun, options, static
         self._bound: tuple[Any, ...] = ()
+        self._method_of: RecFn | None = None  # of a bound method, what was bound
         self._owner: type | None = None  # the class that it was taken from as a plain function
         self._changed_from: tuple[RecFn, dict[str, Any]] | None = None
         self._signature = inspect.signature(fun)
@@ -46,7 +57,19 @@ class RecFn:
 
     @property
     def _name(self) -> str:
-        return getattr(self._fun, "__name__", repr(self._fun))
+        return _name_of(self._fun)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two are one function, or methods of one function bound to one object."""
+        if not isinstance(other, RecFn) or self._method_of is None:
+            return self is other
+        same = zip(self._bound, other._bound, strict=False)
+        return self._method_of is other._method_of and all(a is b for a, b in same)
+
+    def __hash__(self) -> int:
+        if self._method_of is None:
+            return object.__hash__(self)
+        return hash((id(self._method_of), *map(id, self._bound)))
 
     def __deepcopy__(self, memo: Any) -> RecFn:
         return self  # as a function, which is no part of the object that holds it
@@ -54,7 +77,9 @@ class RecFn:
     def __reduce__(self) -> str | tuple[Any, ...]:
         """It is pickled by its name, as a function is, and by the options that it was given."""
         module = sys.modules.get(getattr(self._fun, "__module__", ""))
-        if self._changed_from is not None and getattr(module, self._name, None) is not self:
+        holder = (*self._bound, self._owner or module)[0]
+        is_there = getattr(getattr(holder, self._name, None), "_options", None) is self._options
+        if self._changed_from is not None and not is_there:
             return _with_options, self._changed_from
         if self._bound:
             return getattr, (*self._bound, self._name)
@@ -72,8 +97,16 @@ class RecFn:
         if instance is None:
             method._owner = owner
         else:
-            method._bound = (instance,)
+            method._bound, method._method_of = (instance,), self
+            method.__signature__ = self._of_method
         return method
+
+    @functools.cached_property
+    def _of_method(self) -> inspect.Signature:
+        """The signature less the object that a method is bound to."""
+        given = list(self._signature.parameters.values())
+        has_own = given and given[0].kind is not inspect.Parameter.VAR_POSITIONAL
+        return self._signature.replace(parameters=given[1:] if has_own else given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
@@ -123,7 +156,7 @@ class RecFn:
         changed._options = self._options.replace(**options)
         if static:
             changed._static = _static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
-        changed._changed_from = self, given
+        changed._changed_from, changed._method_of = (self, given), None
         changed._definitions = {}
         changed._repeats = {}
         return changed
@@ -192,10 +225,10 @@ class RecFn:
         self._definitions.clear()
         self._repeats.clear()
 
-    def collect(self, args: Sequence[Any], in_axes: Any) -> Any:
+    def collect(self, args: Sequence[Any], kwargs: dict[str, Any], in_axes: Any) -> Any:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""
         self._check_outside("jaxrec.collect")
-        definition, dynamic = self._bind(tuple(args), {})
+        definition, dynamic = self._bind(tuple(args), kwargs)
         names = definition.arg_names
         axes = None if in_axes is None else self._axes(args, in_axes, names)
         result, calls = self._invocation(definition, dynamic, in_axes=axes).collect()
@@ -205,14 +238,14 @@ class RecFn:
     def _axes(self, args: Sequence[Any], in_axes: Any, names: Sequence[str]) -> tuple[Any, ...]:
         """Of each argument that is not static its axes, from those of the arguments as given."""
         if isinstance(in_axes, int):
-            given = list(self._signature.bind(*self._bound, *args).arguments)[len(self._bound) :]
+            given = self._positions(args)[len(self._bound) :]
             return tuple(in_axes if name in given else None for name in names)
         if len(in_axes) != len(args):
             raise SignatureError(
                 f"in_axes has {len(in_axes)} entries for the {len(args)} arguments of {self._name}"
             )
         unmapped = (None,) * len(self._bound)
-        axes = self._signature.bind(*unmapped, *in_axes).arguments
+        axes = self._signature.bind_partial(*unmapped, *in_axes).arguments
         for name, axis in axes.items():
             if name not in names and axis is not None:
                 raise SignatureError(
@@ -222,10 +255,13 @@ class RecFn:
 
     def _as_given(self, args: Sequence[Any], values: dict[str, Any]) -> tuple[Any, ...]:
         """Values of arguments in the places of those given; None for static ones."""
-        bound = self._signature.bind(*self._bound, *args).arguments
-        found = {name: values.get(name) for name in bound}
+        found = {name: values.get(name) for name in self._positions(args)}
         arguments = inspect.BoundArguments(self._signature, found)  # type: ignore[arg-type]
         return arguments.args[len(self._bound) :]
+
+    def _positions(self, args: Sequence[Any]) -> list[str]:
+        """The names of the arguments that are given by position, that bound first."""
+        return list(self._signature.bind_partial(*self._bound, *args).arguments)
 
     def _check_outside(self, what: str) -> None:
         running = _context.current()
@@ -428,7 +464,7 @@ def _make(
     argnames: str | Iterable[str],
     fun: Callable[..., Any],
 ) -> RecFn:
-    name = getattr(fun, "__name__", repr(fun))
+    name = _name_of(fun)
     check_options(name, vars(options))
     return RecFn(fun, options, _static_names(fun, argnums, argnames))
 
@@ -458,7 +494,7 @@ def _static_names(
     fun: Callable[..., Any], argnums: int | Iterable[int], argnames: str | Iterable[str]
 ) -> frozenset[str]:
     names = list(inspect.signature(fun).parameters)
-    title = getattr(fun, "__name__", repr(fun))
+    title = _name_of(fun)
     numbers = _listed("static_argnums", argnums, int, title)
     given = _listed("static_argnames", argnames, str, title)
     for number in numbers:
