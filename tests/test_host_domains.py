@@ -160,6 +160,65 @@ class TestDivided:
         """
         check_in_a_process(script)
 
+    def test_cells_run_where_they_are_placed(self):
+        """Also where nothing runs on some device, and with more workers than can be numbered."""
+        script = """
+            import jax
+            jax.config.update("jax_num_cpu_devices", 3)
+            import jaxrec as jr
+            from test_host import RNN, assert_close, forest, weights
+            devices = first, second, third = jax.devices()
+
+            def used(place, workers):
+                how = dict(workers=workers, devices=devices, place=place, policy="split")
+                with jr.executor("host", **how):
+                    made = RNN.profile(weights(), forest(), 0).launches
+                return {(x.name, x.device) for x in made if x.name.startswith("tree_rnn")}
+
+            cells = {name for name, _ in used(None, 2)}
+            assert used(None, 2) == {(name, "cpu:0") for name in cells}
+            leaf = max(cells)
+            others = {(name, "cpu:0") for name in cells - {leaf}}
+            assert used({leaf: second}, 2) == others | {(leaf, "cpu:1")}
+            assert used({leaf: third}, 4096) == others | {(leaf, "cpu:2")}
+            print("done")
+        """
+        check_in_a_process(script)
+
+    def test_what_crosses_is_not_kept(self):
+        """A chain of rows of 64 KiB from device to device, each copied alone and once."""
+        script = """
+            import jax
+            jax.config.update("jax_num_cpu_devices", 2)
+            import jax.numpy as jnp
+            import resource
+            import jaxrec as jr
+
+            @jr.rec_fn
+            def even(w, x, n):
+                return jr.cond(n <= 0, lambda: x, lambda: jnp.tanh(w * odd(w, x, n - 1)))
+
+            @jr.rec_fn
+            def odd(w, x, n):
+                return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(w * even(w, x, n - 1)))
+
+            def peak():
+                return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+            x, devices = jnp.ones(16384), jax.devices()
+            place = {"odd.2": devices[1], "odd.3": devices[1]}
+            want = even(0.5, x, 700)
+            with jr.executor("host", workers=1, devices=devices, place=place):
+                before = peak()
+                assert jnp.allclose(even(0.5, x, 700), want)
+                assert peak() - before < 150, (before, peak())
+                made = even.profile(0.5, x[:4], 700).launches
+            copies = {x.width for x in made if x.name.startswith("copy")}
+            assert copies == {1}, copies
+            print("done")
+        """
+        check_in_a_process(script)
+
     def test_a_device_that_was_not_given(self, args):
         message = r"'tree_rnn\.0' on gpu:7, expected one of"
         with (

@@ -96,7 +96,9 @@ class _Variable:
         self._inside = inside if comparable else [self._value]
         has_parts = len(self._inside) != 1 or self._inside[0] is not self._value
         self._is_whole = not has_parts and (
-            isinstance(self._value, _WHOLE) or _own(self._value, "__wrapped__") is not None
+            self._value is _MISSING
+            or isinstance(self._value, _WHOLE)
+            or _own(self._value, "__wrapped__") is not None
         )
 
     @property
@@ -247,8 +249,14 @@ def _has(value: Any, name: str) -> bool:
     """Whether an object has an attribute, or its class has one that its own may come before."""
     if _attribute(value, name) is not _MISSING:
         return True
-    default = _own(type(value), name)
-    return default is not None and not isinstance(default, FunctionType | property)
+    default = _of_class(type(value), name)
+    is_method = isinstance(default, FunctionType | property) or _own(default, "__wrapped__")
+    return not (default is None or is_method)
+
+
+def _of_class(kind: type, name: str) -> Any:
+    """What a class or one that it inherits from has under a name, as it stands there."""
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _attributes(value: Any, names: frozenset[str]) -> list[Any]:
@@ -260,7 +268,7 @@ def _attributes(value: Any, names: frozenset[str]) -> list[Any]:
 
 def _attribute(value: Any, name: str) -> Any:
     """What an object has under a name, which may be in a slot; not what its class has."""
-    if isinstance(_own(type(value), name), MemberDescriptorType):
+    if isinstance(_of_class(type(value), name), MemberDescriptorType):
         return getattr(value, name, _MISSING)
     try:
         return vars(value).get(name, _MISSING)
