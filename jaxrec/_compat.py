@@ -401,6 +401,28 @@ def unbatched_once(values: Sequence[Any]) -> list[tuple[Any, Any]]:
     return [unbatched(x) if depth == max(depths) else (x, not_mapped) for x, depth in pairs]
 
 
+def is_known(value: Any) -> bool:
+    """Whether the numbers of a value can be read now, perhaps those of the examples of a `vmap`."""
+    while is_batched(value):
+        value = value.val
+    return is_concrete(value) and isinstance(aval_of(value).dtype, np.dtype) and np.size(value) > 0
+
+
+def on_known(fun: Callable[[Any], Any], value: Any) -> Any:
+    """A function of NumPy arrays on a known value; what it makes of each example is known too.
+
+    An operation of JAX on the examples of a `vmap` becomes a part of the program around.
+    """
+    if not is_batched(value):
+        return fun(np.asarray(value))
+
+    def of_examples(rows: Any) -> Any:
+        return np.stack([fun(x) for x in np.moveaxis(rows, value.batch_dim, 0)])
+
+    made = on_known(of_examples, value.val)
+    return _batching.BatchTracer(value._trace, made, 0, value.source_info)
+
+
 def typed(value: Any) -> Any:
     """A value as JAX takes it: `vmap` maps over arrays of NumPy of 64 bits, which it calls 32."""
     if not isinstance(value, np.ndarray | np.generic):

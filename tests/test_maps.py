@@ -25,6 +25,23 @@ def test_over_weights_and_over_control():
     np.testing.assert_allclose(got, np.transpose(want), rtol=1e-5)
 
 
+@pytest.mark.parametrize("inner", ["weights", "control"])
+def test_control_of_examples_that_is_known_in_a_program(inner):
+    """The numbers of a constant array bound the calls, whatever maps over it."""
+    x, n = jnp.full(80, 0.7), jnp.array([1, 3, 2])
+    w = jnp.stack([jnp.full(80, 0.3), jnp.full(80, 0.5)])
+    grad = jax.grad(lambda w, n: scaled(w, x, n).sum())
+    over = {"weights": (0, None), "control": (None, 0)}
+    outer = "control" if inner == "weights" else "weights"
+
+    def run(w):
+        return jax.vmap(jax.vmap(grad, over[inner]), over[outer])(w, n)
+
+    np.testing.assert_allclose(jax.jit(run)(w), run(w), rtol=1e-6)
+    one = jax.jit(lambda w: jax.vmap(grad, (None, 0))(w, n))(w[0])
+    np.testing.assert_allclose(one, [grad(w[0], int(k)) for k in n], rtol=1e-5)
+
+
 @pytest.mark.parametrize("around", [jax.jit, jax.checkpoint])
 def test_where_control_is_known_inside(around):
     w = jnp.array([0.3, 0.5])

@@ -81,16 +81,21 @@ class Batch:
         """Lays out a value of the type of operand `k` for the batched invocation."""
         if k < self.old.num_outers and not self._mapped[k]:
             return x
-        if self.old.num_outers <= k < self.old.first_data and _compat.is_concrete(x):
-            x = np.asarray(x)  # which stays known inside of jit
-        x = _at_front(x, dim, self.size)
         if k >= self.old.num_outers:
-            return x if self._bare else x.reshape(self.size * self.old.lanes, *x.shape[2:])
+            if k < self.old.first_data and _compat.is_known(x):  # and stays so inside of jit
+                return _compat.on_known(lambda x: self._root(x, dim), x)
+            return self._root(x, dim)
+        x = _at_front(x, dim, self.size)
         if self.old.patterns[k] is None:
             return x
         if self._repeats[k] > 1:
             x = jnp.tile(x, (1, self._repeats[k], *(1,) * (x.ndim - 2)))
         return jax.lax.collapse(x, 0, 2)
+
+    def _root(self, x: Any, dim: Any) -> Any:
+        """An argument of the roots, of one example each, for the lanes of all."""
+        x = _at_front(x, dim, self.size)
+        return x if self._bare else x.reshape(self.size * self.old.lanes, *x.shape[2:])
 
     def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
         """Takes a cotangent of operand `k` apart by example; `lanes` as before batching."""
@@ -195,7 +200,9 @@ def _at_front(x: Any, dim: Any, size: int) -> Any:
     if dim is _compat.not_mapped:
         broadcast = np.broadcast_to if isinstance(x, np.ndarray) else jnp.broadcast_to
         return broadcast(x, (size, *np.shape(x)))
-    return x if dim == 0 else jnp.moveaxis(x, dim, 0)
+    if dim == 0:
+        return x
+    return np.moveaxis(x, dim, 0) if isinstance(x, np.ndarray) else jnp.moveaxis(x, dim, 0)
 
 
 def example(x: Any, dim: Any) -> Any:

@@ -318,8 +318,8 @@ def _with_lanes(x: Any, axis: int | None, lanes: int) -> Any:
     """A root's argument, the lanes in front."""
     if axis is not None:
         return jnp.moveaxis(x, axis, 0)
-    if isinstance(x, np.ndarray):
-        return x[None].repeat(lanes, 0)
+    if isinstance(x, np.ndarray) or (_compat.is_batched(x) and _compat.is_known(x)):
+        return _compat.on_known(lambda x: x[None].repeat(lanes, 0), x)
     return _repeated(x, lanes)
 
 
