@@ -337,6 +337,29 @@ def carried(lang: Language) -> Any:
     return carried
 
 
+@scalar(3, jnp.array([0.5, -1.5, 2.0, 4.0], jnp.float32))
+def loops_over_arrays(lang: Language) -> Any:
+    """Loops over the elements of an array, forward and backward, and of a small value."""
+
+    @lang.rec_fn
+    def over(n, w):
+        def inner():
+            def turn(total, x):
+                k, value = x
+                return total * 0.5 + value * k, None
+
+            below = over(n - 1, w)
+            up, _ = jax.lax.scan(turn, below, (jnp.arange(4), w))
+            pair = jnp.stack([up, below, up - below])
+            down, _ = jax.lax.scan(lambda a, x: (a - x * x, None), 1.0, pair, reverse=True)
+            back, _ = jax.lax.scan(turn, down, (jnp.arange(4), w), reverse=True)
+            return back + up
+
+        return lang.cond(n == 0, lambda: w[n], inner)
+
+    return over
+
+
 @scalar(7)
 def loops_between_calls(lang: Language) -> Any:
     """Loops that nobody reads, that read calls before them, and that calls stand beside."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import jaxpr_as_fun
 
@@ -87,21 +88,25 @@ def _while(op: Prim) -> Loop | None:
 
 
 def _scan(op: Prim) -> Loop | None:
-    """The loop of a scan over nothing, which also counts."""
+    """The loop of a scan that makes no arrays; it counts, also to read those that it is over."""
     params = op.eqn.params
-    consts, inits = op.inputs[: params["num_consts"]], op.inputs[params["num_consts"] :]
-    if len(inits) != params["num_carry"] or len(op.outputs) != params["num_carry"]:
+    first, length = params["num_consts"], params["length"]
+    last = first + params["num_carry"]
+    consts, inits, over = op.inputs[:first], op.inputs[first:last], op.inputs[last:]
+    if len(op.outputs) != len(inits):
         return None
-    turn, length = jaxpr_as_fun(params["jaxpr"]), params["length"]
+    turn = jaxpr_as_fun(params["jaxpr"])
     zero = Const(np.int32(0), ShapedArray((), np.dtype(np.int32)))
     carried = _like([zero, *op.outputs])
 
     def body(count: Any, *values: Any) -> list[Any]:
-        return [count + 1, *turn(*values)]
+        at = length - 1 - count if params["reverse"] else count
+        read = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in values[last:]]
+        return [count + 1, *turn(*values[:last], *read)]
 
-    types = [a.aval for a in (zero, *consts, *inits)]
+    types = [a.aval for a in (zero, *op.inputs)]
     again = jax.make_jaxpr(lambda count: count < length)(zero.aval)
-    inputs = (carried[0], *consts, *carried[1:])
+    inputs = (carried[0], *consts, *carried[1:], *over)
     return _loop(
         (zero, *inits),
         carried,
