@@ -306,19 +306,24 @@ class _FunctionCompiler:
         """Emits a loop; what is computed in a turn is not there behind it."""
         starts = [self.values.get(atom) for atom in self._read_by(loop)]
         own = [self._fresh(v) for v in loop.carried]
-        self._copy(own, starts[: len(own)])
+        self._fill(own, starts[: len(own)], len(self.to.code))
         before = dict(self.values.registers)
         top = self.to.label()
         self.to.place(top)
+        begin = len(self.to.code)
         self.region(loop.cond, lambda: None, is_last=False)
         end = self._leave(loop.cond.results[0])
         self.region(loop.body, lambda: None, is_last=False)
-        self._copy(own, [self.values.get(atom) for atom in loop.body.results])
+        self._fill(own, [self.values.get(atom) for atom in loop.body.results], begin)
         self.to.add("LOOP", (), _flat(own), (), (top,))
         self.to.place(end)
         self.values.registers = before
         outputs = own[len(own) - len(op.outputs) :]
         self.values.registers.update(zip(op.outputs, outputs, strict=True))
+
+    def _fill(self, own: Sequence[Registers], values: Sequence[Registers], begin: int) -> None:
+        """Gives what a loop carries other values; `begin`: of the code that computes them."""
+        self.to.copy_all(dict(zip(_flat(own), _flat(values), strict=True)), begin)
 
     def _leave(self, cond: Atom) -> int:
         """Jumps unless a condition holds; returns the label, to be placed where the loop ends."""
@@ -329,17 +334,6 @@ class _FunctionCompiler:
         self.to.add("JUMP", targets=(end,))
         self.to.place(target)
         return end
-
-    def _copy(self, own: Sequence[Registers], values: Sequence[Registers]) -> None:
-        """Copies values to the registers that a loop carries, as if all at once."""
-        pairs = zip(_flat(own), _flat(values), strict=True)
-        moves = {target: source for target, source in pairs if target != source}
-        for target, source in moves.items():
-            if source in moves:
-                moves[target] = self.to.register()
-                self.to.copy(moves[target], source)
-        for target, source in moves.items():
-            self.to.copy(target, source)
 
     def _registers(self, atoms: Sequence[Atom]) -> list[int]:
         return _flat([self.values.get(atom) for atom in atoms])

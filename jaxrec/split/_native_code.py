@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,9 +116,32 @@ class Builder:
         source = self._loaded(source)
         self.add("MOVE", (target,), (source,), (source >= start,))
 
-    def copy(self, target: int, source: int) -> None:
-        """Appends a copy to a register that a loop carries."""
-        self.add("MOVE", (target,), (source,), (False,))
+    def copy_all(self, copies: Mapping[int, int], start: int) -> None:
+        """Appends copies to registers that a loop carries, as if all were made at once.
+
+        Args:
+            copies: for each register that is filled, the one that is copied.
+            start: where the code of the turn begins.
+        """
+        for target, source in copies.items():
+            if source in copies and source != target:
+                temporary = self.register()
+                self.add("MOVE", (temporary,), (source,), (False,))
+                copies = {**copies, target: temporary}
+        for target, source in copies.items():
+            if source != target:
+                own = self._may_fill(target, source, start)
+                self.add("MOVE", (target,), (source,), (own,))
+
+    def _may_fill(self, target: int, source: int, start: int) -> bool:
+        """Whether what a turn computes could be put at once where the next turn finds it."""
+        for instr in reversed(self.code[start:]):
+            if source in instr.writes:
+                return True
+            is_passed = instr.form != "LABEL" and not instr.targets
+            if not is_passed or target in (*instr.reads, *instr.writes):
+                return False
+        return False
 
     def constant(self, value: Any, dtype: Any) -> int:
         """A register that holds a constant."""

@@ -19,6 +19,9 @@ from jax.extend.core import jaxpr_as_fun
 from jaxrec.graph._build import region_of
 from jaxrec.graph._ir import Atom, Const, Graph, Op, Prim, Region, Value, region_atoms, walk
 
+_MOST_TURNS = 1 << 12
+"""Of a loop that is counted: XLA's code for a cell takes longer to call and less for a turn."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loop:
@@ -93,7 +96,7 @@ def _scan(op: Prim) -> Loop | None:
     first, length = params["num_consts"], params["length"]
     last = first + params["num_carry"]
     consts, inits, over = op.inputs[:first], op.inputs[first:last], op.inputs[last:]
-    if len(op.outputs) != len(inits):
+    if len(op.outputs) != len(inits) or length > _MOST_TURNS:
         return None
     turn = jaxpr_as_fun(params["jaxpr"])
     zero = Const(np.int32(0), ShapedArray((), np.dtype(np.int32)))
