@@ -360,6 +360,26 @@ def loops_over_arrays(lang: Language) -> Any:
     return over
 
 
+@scalar(4, 3, 5)
+def arguments_of_a_loop(lang: Language) -> Any:
+    """Arguments that only a loop reads, in every turn and before others are computed."""
+
+    @lang.rec_fn
+    def turned(n, a, b):
+        def turn(k, s):
+            t = s * a + 1
+            u = t * b - s
+            v = u ^ (t + 7)
+            return v - (u * t)
+
+        def inner():
+            return jax.lax.fori_loop(0, 5, turn, n) + turned(n - 1, n, n)
+
+        return lang.cond(n < 1, lambda: 0, inner)
+
+    return turned
+
+
 @scalar(7)
 def loops_between_calls(lang: Language) -> Any:
     """Loops that nobody reads, that read calls before them, and that calls stand beside."""

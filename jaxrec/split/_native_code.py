@@ -352,7 +352,7 @@ def _without_empty_jumps(code: Sequence[Instr]) -> list[Instr]:
 
 
 def _allocate(code: Sequence[Instr], num_params: int) -> tuple[dict[int, int], int]:
-    last = _last_uses(code)
+    last = _last_uses(code, num_params)
     numbers = {k: k for k in range(num_params)}
     free: list[int] = []
     size = num_params
@@ -380,9 +380,9 @@ def _allocate(code: Sequence[Instr], num_params: int) -> tuple[dict[int, int], i
     return numbers, size
 
 
-def _last_uses(code: Sequence[Instr]) -> dict[int, int]:
+def _last_uses(code: Sequence[Instr], num_params: int) -> dict[int, int]:
     """Where each register is used for the last time."""
-    first: dict[int, int] = {}
+    first = dict.fromkeys(range(num_params), -1)
     last: dict[int, int] = {}
     places: dict[int, int] = {}
     for at, instr in enumerate(code):
