@@ -399,7 +399,7 @@ CHANGED = {
 @pytest.mark.parametrize("case", CHANGED)
 def test_what_is_changed_in_place(case):
     source, change = CHANGED[case]
-    module = {"jr": jr}
+    module: dict[str, Any] = {"jr": jr}
     exec(source, module)
     exec(
         "@jr.rec_fn\ndef f(x, n): return jr.cond(n <= 0, lambda: body(x), lambda: f(x, n - 1))",

@@ -483,6 +483,24 @@ def test_a_long_run_can_be_interrupted(workers: int) -> None:
     assert float(done.stdout) < 10
 
 
+def test_a_loop_that_vmap_maps_is_not_for_the_machine():
+    @jr.rec_fn
+    def lanes(n):
+        def inner():
+            def turned(k):
+                return jax.lax.while_loop(lambda c: c < 20 + k, lambda c: c * 2 + k, n)
+
+            ends = jax.vmap(turned)(jnp.arange(3))
+            return ends[0] + ends[2] * lanes(n - 1)
+
+        return jr.cond(n < 1, lambda: 1, inner)
+
+    with jr.executor("reference"):
+        want = int(lanes(3))
+    assert int(lanes(3)) == want
+    assert not is_native(lanes, 3)
+
+
 def test_a_constant_that_is_no_normal_float32():
     """A float64 is compared with it as it is."""
 

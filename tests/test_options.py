@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +26,12 @@ def test_unknown_executor():
         ("memo", "yes", "True or False"),
         ("policy", 3, "a function as of jax.checkpoint_policies"),
         ("out", 3, "a pytree of jax.ShapeDtypeStruct"),
+        ("out", float, "a pytree of jax.ShapeDtypeStruct"),
+        ("workers", "2", "a number of threads"),
+        ("workers", 2.9, "a number of threads"),
+        ("max_calls", True, "a positive integer"),
+        ("max_calls", "50", "a positive integer"),
+        ("max_calls", [3], "a positive integer"),
         ("workers", -1, "a number of threads"),
         ("workers", 2**64, "a number of threads up to 4,096, or 0"),
         ("max_calls", 0, "a positive integer"),
@@ -30,7 +39,7 @@ def test_unknown_executor():
     ],
 )
 def test_wrong_values(option, value, expected):
-    message = f"{option}={value!r} of total: expected {expected}"
+    message = f"{re.escape(f'{option}={value!r}')} of total: expected {expected}"
     with pytest.raises(jr.SignatureError, match=message):
         total.with_options(**{option: value})
     with pytest.raises(jr.SignatureError, match=f"of <lambda>: expected {expected}"):
@@ -74,7 +83,7 @@ def test_static_argument_is_not_hashable():
         return x
 
     with pytest.raises(
-        jr.SignatureError, match=r"static argument options of f is a list, .* not h"
+        jr.SignatureError, match=r"static argument options of f is of type list, .* pass a tuple"
     ):
         f(1.0, [1])
 
@@ -92,6 +101,8 @@ def test_static_argument_does_not_exist():
         ((None, 0), "in_axes has 2 entries for the 3 arguments of total"),
         ((None, None, 0), "in_axes maps axis 0 of i, which has 0 axes"),
         ((None, None, "a"), "in_axes has 'a' for i, expected an integer or None"),
+        ((None, None, False), "in_axes has False for i, expected an integer or None"),
+        (0.0, "in_axes is 0.0 of type float, expected an integer, or a tuple"),
         ((None, {"left": 0}, None), "does not fit its argument, of which it must be a prefix"),
     ],
 )
@@ -176,3 +187,73 @@ def test_devices_do_not_meet_in_a_body():
     message = r"shared waits in its body for the other devices of a shard_map around it \(psum\)"
     with pytest.raises(jr.UnsupportedError, match=message):
         run(jnp.ones(1))
+
+
+def test_a_type_without_a_value():
+    message = r"argument i of total is ShapeDtypeStruct.* has a type but no value"
+    given = (ONE, TREE, jax.ShapeDtypeStruct((), jnp.int32))
+    for executor in ("graph", "host", "reference"):
+        with jr.executor(executor), pytest.raises(jr.SignatureError, match=message):
+            total(*given)
+    with pytest.raises(jr.SignatureError, match=message):
+        jr.collect(total)(*given)
+
+
+ANY: Any = None
+"""What is no function."""
+
+
+@pytest.mark.parametrize("calls", [True, False])
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (lambda n, x, g: jr.cond(n == 0, x, g), r"true_fun of a cond in f is .* expected a func"),
+        (lambda n, x, g: jr.cond(n == 0, g, ANY), r"false_fun of a cond in f is None"),
+        (lambda n, x, g: jr.switch(n, [g, ANY]), r"branch 1 of a switch in f is None of type"),
+        (lambda n, x, g: jr.switch(n, g), r"the branches of a switch in f are <function"),
+        (
+            lambda n, x, g: jr.cond(n == 0, g, g, x),
+            r"_fun of a cond in f .* here 1 of them: too many",
+        ),
+        (lambda n, x, g: jr.cond(n == 0, g, g, "s"), r"an operand of a cond in f is 's' of type"),
+        (lambda n, x, g: jr.cond(None, lambda: x, g), r"the predicate of a cond in f is None"),
+        (lambda n, x, g: jr.cond(x, lambda: x, g), r"predicate of a cond in f is float32\[2\]; ex"),
+        (lambda n, x, g: jr.cond(n * 1j, lambda: x, g), r"predicate of a cond in f is complex64"),
+        (lambda n, x, g: jr.switch("a", [lambda: x, g]), r"the index of a switch in f is 'a' of"),
+        (lambda n, x, g: jr.switch(x, [lambda: x, g]), r"index of a switch in f is float32\[2\]"),
+    ],
+)
+def test_choices_that_are_written_wrongly(choice, message, calls):
+    @jr.rec_fn(out=jax.ShapeDtypeStruct((2,), jnp.float32))
+    def f(x, n):
+        return choice(n, x, lambda: f(x, n - 1) if calls else 2 * x)
+
+    with pytest.raises(jr.SignatureError, match=message):
+        f(jnp.ones(2), 1)
+
+
+def test_branches_that_are_generated():
+    @jr.rec_fn
+    def f(x, n):
+        branches: Any = (branch for branch in (lambda: x, lambda: f(x, n - 1)))
+        return jr.switch(n, branches)
+
+    assert float(f(2.0, 1)) == 2
+
+
+def test_what_is_no_function():
+    method: Any = classmethod(lambda cls, n: n)
+    with pytest.raises(jr.SignatureError, match=r"got <classmethod.* it stands below them"):
+        jr.rec_fn(method)
+
+
+def test_a_function_that_is_made_anew_in_a_body():
+    def make():
+        @jr.rec_fn
+        def inner(n):
+            return jr.cond(n == 0, lambda: n, lambda: make()(n - 1))
+
+        return inner
+
+    with pytest.raises(jr.RecursionLimitError, match=r"inner is made anew .* define inner once"):
+        make()(2)

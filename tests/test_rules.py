@@ -433,3 +433,33 @@ def test_a_rule_whose_value_is_read_before_and_after_a_call(executor: str) -> No
     want = jax.grad(build(PYTHON))(2.0, 3.0, 2)
     with jr.executor(executor):
         assert_close(jax.grad(build(JAXREC))(2.0, 3.0, 2), want, 1e-5)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_a_rule_that_closes_over_an_array(executor):
+    """A rule has no derivative in it, and nobody asks for one."""
+    scale = jnp.array([1.0, 2.0])
+
+    @jax.custom_vjp
+    def scaled(x, p):
+        return jnp.sin(p) * x * scale
+
+    def backward(kept, ct):
+        x, p = kept
+        return jnp.sin(p) * ct * scale, (jnp.cos(p) * x * scale * ct).sum()
+
+    scaled.defvjp(lambda x, p: (scaled(x, p), (x, p)), backward)
+
+    @jr.rec_fn
+    def f(p, x, n):
+        y = scaled(x, p)
+        return jr.cond(n == 0, lambda: y, lambda: y * 0.5 + f(p, y, n - 1))
+
+    def plain(p, x, n):
+        y = scaled(x, p)
+        return y if n == 0 else y * 0.5 + plain(p, y, n - 1)
+
+    with jr.executor(executor):
+        got = jax.grad(lambda p: f(p, scale, 2).sum())(0.7)
+    want = jax.grad(lambda p: plain(p, scale, 2).sum())(0.7)
+    assert float(got) == pytest.approx(float(want), rel=1e-5)

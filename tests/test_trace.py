@@ -8,6 +8,7 @@ import gc
 import inspect
 import pickle
 import weakref
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -240,7 +241,8 @@ class TestTracing:
         assert len({scaled.power, scaled.power, other.power, Scaled.power}) == 3
         assert scaled.power.with_options(max_calls=9) != scaled.power
         assert list(inspect.signature(scaled.scaled_often).parameters) == ["x", "n", "times"]
-        for how in ({"static_argnames": "times"}, {"static_argnums": 2}):
+        options: list[Any] = [{"static_argnames": "times"}, {"static_argnums": 2}]
+        for how in options:
             run = jax.jit(scaled.scaled_often.with_options(max_calls=9), **how)
             assert run(jnp.ones(80), 2, 2)[0] == 36
 

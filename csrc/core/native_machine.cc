@@ -14,7 +14,7 @@ T short_immediate(int32_t x) {
   else return static_cast<T>(x);
 }
 
-constexpr int32_t kTurns = 1 << 12;  // of loops, between two questions to the supervisor
+constexpr int32_t kTurning = 1 << 16;  // instructions of loops between two polls
 
 template <class T>
 Word wrap_index(Word index, Word size) {
@@ -46,7 +46,7 @@ void Machine::bind(int32_t lane) {
 Machine::Enter Machine::prepare_call(Stack& stack) {
   if (budget_ > 0) return stack.grow() ? Enter::kGo : Enter::kFault;
   refill();
-  if (supervisor_.poll(stack, calls(), turned_)) return Enter::kGo;
+  if (supervisor_.poll(stack, calls(), looped_)) return Enter::kGo;
   return stack.fault == Fault::kNone ? Enter::kStop : Enter::kFault;
 }
 
@@ -145,7 +145,7 @@ Exit Machine::run(Stack& stack) {
   Word* fp = stack.fp;
   Word* limit = stack.limit;
   int64_t budget = budget_;
-  int32_t turns = kTurns;
+  int32_t turning = kTurning;
 
   static const void* const labels[] = {
 #define JAXREC_PLAIN(name) &&name,
@@ -212,7 +212,7 @@ JUMP:
   pc += pc->ref.target;
   JAXREC_NEXT;
 LOOP:
-  if (__builtin_expect(--turns < 0, 0)) goto slow_turn;
+  if (__builtin_expect((turning += pc->ref.target) < 0, 0)) goto slow_turn;
   pc += pc->ref.target;
   JAXREC_NEXT;
 
@@ -380,9 +380,9 @@ slow_turn:
   stack.fp = fp;
   stack.pc = pc;
   budget_ = budget;
-  turned_ += kTurns;
-  turns = kTurns;
-  if (!supervisor_.poll(stack, calls(), turned_))
+  looped_ += kTurning;
+  turning = kTurning;
+  if (!supervisor_.poll(stack, calls(), looped_))
     return stack.fault == Fault::kNone ? Exit::kStopped : Exit::kFault;
   JAXREC_NEXT;
 

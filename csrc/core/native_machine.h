@@ -15,10 +15,10 @@ class Supervisor {
  public:
   virtual ~Supervisor() = default;
 
-  /// Called every `kPoll` calls, and now and then in a loop, with the calls made and about how
-  /// often loops have turned; may give calls of the stack away. False: stop, for the stack's fault
-  /// if it has one now.
-  virtual bool poll(Stack& stack, int64_t calls, int64_t turns) = 0;
+  /// Called every `kPoll` calls, and now and then in a loop, with the calls made and about the
+  /// instructions of loops; may give calls of the stack away. False: stop, for the stack's fault if
+  /// it has one now.
+  virtual bool poll(Stack& stack, int64_t calls, int64_t looped) = 0;
 
   static constexpr int32_t kPoll = 512;
 };
@@ -77,7 +77,7 @@ class Machine {
   int32_t lane_ = -1;
   int64_t counted_ = Supervisor::kPoll;  // calls made, were the budget used up
   int64_t budget_ = Supervisor::kPoll;   // calls until the next poll
-  int64_t turned_ = 0;                   // of loops, in whole `kTurns`
+  int64_t looped_ = 0;                   // instructions of loops, as far as polled
   Memo memo_;
   std::vector<Word> key_;
   int64_t memo_entry_ = 0;

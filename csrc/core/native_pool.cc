@@ -179,7 +179,7 @@ void Pool::give(Task* task) {
   changed_.notify_one();
 }
 
-bool Pool::Worker::poll(Stack& stack, int64_t calls, int64_t turns) {
+bool Pool::Worker::poll(Stack& stack, int64_t calls, int64_t looped) {
   if (pool_.stopped_.load(std::memory_order_relaxed)) return false;
   if (asks && ++polls_ % kPollsPerQuestion == 0 && pool_.at_.give_up()) {
     stack.fault = Fault::kGivenUp;
@@ -187,7 +187,7 @@ bool Pool::Worker::poll(Stack& stack, int64_t calls, int64_t turns) {
   }
   if (pool_.at_.call_limit >= 0 && !count(stack, calls)) return false;
   if (pool_.at_.workers == 1) return true;
-  if (pool_.is_time_for_threads(calls + turns)) pool_.start_threads();
+  if (pool_.is_time_for_threads(calls + looped)) pool_.start_threads();
   if (pool_.hungry_.load(std::memory_order_relaxed) <= 0) return true;
   if (polls_to_skip_ > 0) return --polls_to_skip_, true;
   int64_t looked_at = 0;

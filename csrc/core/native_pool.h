@@ -31,7 +31,7 @@ struct Invocation {
   int64_t lanes;
   int64_t depth_limit;
   int64_t call_limit;    // of all workers together, give or take a poll; negative: none
-  int64_t serial_calls;  // threads start after so many calls and turns of loops
+  int64_t serial_calls;  // threads start after so many calls and instructions of loops
   int32_t workers;
   const std::function<bool()>& give_up;  // asked by the calling thread; may be empty
 };
@@ -54,7 +54,7 @@ class Pool {
   class Worker : public Supervisor {
    public:
     explicit Worker(Pool& pool) : machine(pool.at_.program, pool.at_.outers, *this), pool_(pool) {}
-    bool poll(Stack& stack, int64_t calls, int64_t turns) override;
+    bool poll(Stack& stack, int64_t calls, int64_t looped) override;
 
     Machine machine;
     std::vector<Stack*> spare;            // stacks that nobody runs

@@ -259,10 +259,14 @@ Status Stepper::check_calls() const {
   const std::string n = std::to_string(num_calls());
   return capacity_error(Names(program_, names_).function(program_.entry) + " made " + n +
                             " calls so far in one invocation, but max_calls is " +
-                            std::to_string(max_calls_) + ". Pass rec_fn(max_calls=" + n +
+                            std::to_string(max_calls_) +
+                            " (declared, or as many as the nodes that index its calls, each "
+                            "counted once). Pass rec_fn(max_calls=" +
+                            n +
                             ") or more (its calls depend on computed values, so how many are "
                             "needed is known only at the "
-                            "end), or call eagerly without one: capacity then grows by itself.",
+                            "end), or call eagerly without one: capacity then grows by itself, and "
+                            "a recursion without end is told.",
                         num_calls());
 }
 

@@ -63,9 +63,21 @@ class Invocation:
         self._args = tuple(args)
         self._leaves, self._tree = jax.tree.flatten(self._args)
         unmapped: list[int | None] = [None] * len(self._leaves)
-        axes = unmapped if in_axes is None else _flat_axes(in_axes, self._args)
+        axes = unmapped if in_axes is None else self._flat_axes(in_axes)
         self._axes = axes
         self._traced = self._find(cache)
+
+    def _flat_axes(self, in_axes: Sequence[Any]) -> list[int | None]:
+        """The mapped axis of every argument leaf, from axes of each argument as for `jax.vmap`."""
+        pairs = zip(in_axes, self._args, strict=True)
+        found = [axis for axes, arg in pairs for axis in _leaves_of(axes, arg)]
+        names = leaf_names(self._definition.arg_names, self._args)
+        for name, axis in zip(names, found, strict=True):
+            if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
+                raise SignatureError(
+                    f"in_axes has {axis!r} for {name}, expected an integer or None"
+                )
+        return found
 
     @property
     def program(self) -> Program:
@@ -264,6 +276,13 @@ class Invocation:
 
     def _as_array(self, k: int) -> Any:
         """The array of a leaf of the arguments."""
+        if isinstance(self._leaves[k], jax.ShapeDtypeStruct):
+            name = leaf_names(self._definition.arg_names, self._args)[k]
+            raise SignatureError(
+                f"argument {name} of {self._definition.name} is {self._leaves[k]}, which has a "
+                "type but no value. Pass an array; for types alone there are "
+                f"{self._definition.name}.graph(...) and jax.eval_shape."
+            )
         try:
             return _as_array(self._leaves[k], self._traced.dtypes[k])
         except OverflowError:
@@ -332,14 +351,6 @@ def _axis_in_front(x: Any, axis: int | None) -> Any:
     return x if axis is None else jnp.moveaxis(x, axis, 0)
 
 
-def _flat_axes(in_axes: Sequence[Any], args: tuple[Any, ...]) -> list[int | None]:
-    """The mapped axis of every argument leaf, from axes of each argument as for `jax.vmap`."""
-    found: list[int | None] = []
-    for axes, arg in zip(in_axes, args, strict=True):
-        found += _leaves_of(axes, arg)
-    return found
-
-
 @dataclasses.dataclass(frozen=True)
 class _Axis:
     """A mapped axis as a leaf, so that the None of an axis is not a None of the argument."""
@@ -362,8 +373,6 @@ def _leaves_of(axes: Any, arg: Any) -> list[int | None]:
 def _without_axis(aval: Any, axis: int | None, name: str) -> Any:
     if axis is None:
         return aval
-    if not isinstance(axis, int):
-        raise SignatureError(f"in_axes has {axis!r} for {name}, expected an integer or None")
     if not -aval.ndim <= axis < aval.ndim:
         raise SignatureError(f"in_axes maps axis {axis} of {name}, which has {aval.ndim} axes")
     shape = list(aval.shape)

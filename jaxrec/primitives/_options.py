@@ -23,11 +23,6 @@ class Options:
     memo: bool = False
     workers: int = 0
 
-    def __post_init__(self) -> None:
-        if self.max_calls is not None:
-            object.__setattr__(self, "max_calls", int(self.max_calls))
-        object.__setattr__(self, "workers", int(self.workers))
-
     @functools.cached_property
     def traced_by(self) -> Any:
         """What a trace depends on, as a key."""
@@ -35,6 +30,16 @@ class Options:
             return self.memo, self.out
         leaves, tree = jax.tree.flatten(self.out)
         return self.memo, tree, tuple((tuple(x.shape), x.dtype) for x in leaves)
+
+    def checked(self, name: str) -> Options:
+        """These options, numbers of NumPy made those of Python.
+
+        Raises:
+            SignatureError: one of the function `name` has a value that means nothing.
+        """
+        check_options(name, vars(self))
+        calls = None if self.max_calls is None else int(self.max_calls)
+        return dataclasses.replace(self, max_calls=calls, workers=int(self.workers))
 
     def replace(self, **changed: Any) -> Options:
         """These options with some changed."""
@@ -60,6 +65,8 @@ def check_options(name: str, options: dict[str, Any]) -> None:
 
 def _is_type(value: Any) -> bool:
     leaves = jax.tree.leaves(value)
+    if isinstance(value, type) and not dataclasses.is_dataclass(value):  # such as jnp.float32
+        return False
     return callable(value) or all(hasattr(x, "shape") and hasattr(x, "dtype") for x in leaves)
 
 

@@ -121,7 +121,7 @@ def _scan(op: Prim) -> Loop | None:
 def _loop(
     inits: Sequence[Atom], carried: Sequence[Value], cond: Region | None, body: Region | None
 ) -> Loop | None:
-    if cond is None or body is None:
+    if cond is None or body is None or cond.results[0].aval.shape:  # of lanes that `vmap` maps
         return None
     return Loop(tuple(inits), tuple(carried), cond, body)
 

@@ -40,9 +40,6 @@ _WHOLE = (*_BY_IDENTITY, bool, int, float, complex, str, bytes, type(None), np.g
 
 _MAPPINGS = (dict, MappingProxyType, collections.UserDict, collections.ChainMap)
 
-_BINDING = (MethodType, functools.partial)
-"""Types of callables that hold objects."""
-
 _OPAQUE = (*_WHOLE, FunctionType, ModuleType)
 """Types whose values have no methods that count."""
 
@@ -219,7 +216,7 @@ def _inside(value: Any, attributes: frozenset[str]) -> list[Any]:
                 parts = list(level[0])
                 found += [type(x), level[1]]
                 pending += reversed(parts)
-                objects.update(map(id, parts) if isinstance(x, _BINDING) else ())
+                objects.update(id(part) for part in parts if not isinstance(part, _WHOLE))
             else:
                 found.append(x)
                 pending += _attributes(x, attributes) if id(x) in objects else ()

@@ -7,7 +7,8 @@ traced. The other branches can, and one of them is the base case, which gives th
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from jaxrec import _compat
 from jaxrec._errors import SignatureError
 from jaxrec.primitives._call import makes_calls, rec_switch
 from jaxrec.trace import _context
@@ -26,7 +28,6 @@ from jaxrec.trace._signature import (
     Signature,
     common,
     differences,
-    leaf_aval,
     placeholder,
     result_aval,
     show,
@@ -68,9 +69,11 @@ def cond(
     running = _context.current()
     if running is None:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
-    branches = (false_fun, true_fun)
+    named = {"false_fun": false_fun, "true_fun": true_fun}
+    branches = _checked(f"a cond in {running.name}", named, operands)
     if running.probing:
         return _probe(running.name, branches, operands)
+    _predicate_type(running.name, pred)
     return _staged(
         running,
         branches,
@@ -108,10 +111,16 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     running = _context.current()
     if running is None:
         return jax.lax.switch(index, branches, *operands)
-    if not branches:
-        raise SignatureError(f"a switch in {running.name} has no branches, expected one or more")
+    what = f"a switch in {running.name}"
+    if not isinstance(branches, Iterable):
+        raise SignatureError(f"the branches of {what} are {branches!r}, expected a list of them")
+    named = {f"branch {k}": branch for k, branch in enumerate(branches)}
+    if not named:
+        raise SignatureError(f"{what} has no branches, expected one or more")
+    branches = _checked(what, named, operands)
     if running.probing:
-        return _probe(running.name, tuple(branches), operands)
+        return _probe(running.name, branches, operands)
+    _index_type(running.name, index)
     return _staged(
         running,
         branches,
@@ -123,27 +132,63 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 def _decide(name: str, pred: Any) -> Any:
     """The number of the branch that a predicate takes: 1 if it holds."""
-    aval = _scalar_type(pred, f"the predicate of a cond in {name}", "a boolean")
+    aval = _predicate_type(name, pred)
     holds = pred if aval.dtype == bool else jnp.not_equal(pred, 0)
     return jax.lax.convert_element_type(holds, np.int32)
 
 
 def _clamp(name: str, index: Any, count: int) -> Any:
     """The number of the branch that an index takes."""
-    aval = _scalar_type(index, f"the index of a switch in {name}", "an integer")
-    if not np.issubdtype(aval.dtype, np.integer):
-        raise SignatureError(
-            f"the index of a switch in {name} is {show(aval)}; expected an integer"
-        )
+    _index_type(name, index)
     number = jax.lax.convert_element_type(index, np.int32)
     return jax.lax.clamp(np.int32(0), number, np.int32(count - 1))
 
 
-def _scalar_type(value: Any, what: str, kind: str) -> Any:
-    aval = leaf_aval(value, what)
-    if aval.shape:
+def _predicate_type(name: str, pred: Any) -> Any:
+    kinds = (np.bool_, np.integer, np.floating)
+    return _scalar_type(pred, f"the predicate of a cond in {name}", "a boolean", kinds)
+
+
+def _index_type(name: str, index: Any) -> Any:
+    return _scalar_type(index, f"the index of a switch in {name}", "an integer", (np.integer,))
+
+
+def _scalar_type(value: Any, what: str, kind: str, kinds: Sequence[Any]) -> Any:
+    try:
+        aval = _compat.aval_of(value)
+    except TypeError:
+        raise SignatureError(
+            f"{what} is {value!r} of type {type(value).__name__}, expected {kind} scalar"
+        ) from None
+    if aval.shape or not any(jnp.issubdtype(aval.dtype, kind) for kind in kinds):
         raise SignatureError(f"{what} is {show(aval)}; expected {kind} scalar")
     return aval
+
+
+def _checked(what: str, branches: Mapping[str, Any], operands: Sequence[Any]) -> tuple[Branch, ...]:
+    """The branches of a choice, checked to be functions of its operands."""
+    for leaf in jax.tree.leaves(operands):
+        try:
+            _compat.aval_of(leaf)
+        except TypeError:
+            raise SignatureError(
+                f"an operand of {what} is {leaf!r} of type {type(leaf).__name__}, expected an array"
+            ) from None
+    for name, branch in branches.items():
+        if not callable(branch):
+            raise SignatureError(
+                f"{name} of {what} is {branch!r} of type {type(branch).__name__}, expected a "
+                "function, such as lambda: ..."
+            )
+        with contextlib.suppress(ValueError):  # nothing is known of its arguments
+            try:
+                inspect.signature(branch).bind(*operands)
+            except TypeError as error:
+                raise SignatureError(
+                    f"{name} of {what} is called with what stands behind the branches, here "
+                    f"{len(operands)} of them: {error}"
+                ) from None
+    return tuple(branches.values())
 
 
 def _staged(
@@ -222,7 +267,8 @@ def _type_of(name: str, branch: Branch, operands: Sequence[Any]) -> Signature:
     def run(*operands: Any) -> Any:
         return _result(name, branch, operands)
 
-    shapes = to_end(lambda fun: jax.eval_shape(fun, *operands), run)
+    names = [f"operand_{k}" for k in range(len(operands))]
+    shapes = to_end(lambda fun: jax.eval_shape(described(fun, branch, names), *operands), run)
     leaves, tree = jax.tree.flatten(shapes)
     return Signature(tree, tuple(map(traced_aval, leaves)))
 

@@ -29,7 +29,7 @@ from jaxrec.trace._instance import Instance
 ROOT = (np.uint32(0x243F6A88), np.uint32(0x85A308D3))
 """The path of a root."""
 
-NAMES = ("high word of the call path", "low word of the call path")
+NAMES = ("call_path[0]", "call_path[1]")
 """Names of the arguments that carry the path."""
 
 _SITE = 0x9E3779B9

@@ -107,9 +107,13 @@ class TracedProgram:
     def _trace(self, definition: Definition, names: tuple[str, ...], signature: Signature) -> None:
         try:
             self._trace_until_arguments_hold(definition, signature, names)
-        except RecursionError:
+        except RecursionError as error:
             innermost = self.instances[-1]
             if _specialised(innermost) < _NESTED:
+                error.add_note(
+                    f"This is from tracing {definition.name}. Does it call a function that calls "
+                    "itself and is no rec_fn? Decorate that one too."
+                )
                 raise
             raise RecursionLimitError(_ever_new(innermost)) from None
         except TypeError as error:
@@ -390,10 +394,16 @@ def _specialised(instance: Instance) -> int:
 def _ever_new(instance: Instance) -> str:
     name, nested = instance.name, _specialised(instance)
     static = ", ".join(f"{key}={value!r}" for key, value in instance.definition.static)
+    if not static:
+        return (
+            f"{name} is made anew inside of a recursive body, and {nested} of them call one "
+            f"another: define {name} once, outside of what calls it, and pass it what it reads."
+        )
     return (
         f"{name} is another function for every value of its static arguments, and {nested} of them "
         f"call one another, the last with ({static}). Does the recursion over static arguments "
-        "end? If it has to be so deep, pass what changes from call to call as an array, or "
+        "end? By a static argument choose with Python's if: jaxrec.cond traces both branches. If "
+        "it has to be so deep, pass what changes from call to call as an array, or "
         f"declare the result type: rec_fn(out=...), with which up to {_MAX_SPECIALISED} are "
         "traced one after the other instead of one inside the other."
     )

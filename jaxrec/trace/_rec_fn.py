@@ -15,7 +15,7 @@ from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation
-from jaxrec.primitives._options import Options, check_options
+from jaxrec.primitives._options import Options
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.trace import _context
@@ -149,11 +149,10 @@ class RecFn:
             >>> int(jax.jit(double.with_options(max_calls=64))(10))
             1024
         """
-        check_options(self._name, options)
         given = dict(options)
         static = {name: options.pop(name) for name in _STATIC if name in options}
         changed = self._copy()
-        changed._options = self._options.replace(**options)
+        changed._options = self._options.replace(**options).checked(self._name)
         if static:
             changed._static = _static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
         changed._changed_from, changed._method_of = (self, given), None
@@ -240,6 +239,11 @@ class RecFn:
         if isinstance(in_axes, int):
             given = self._positions(args)[len(self._bound) :]
             return tuple(in_axes if name in given else None for name in names)
+        if not isinstance(in_axes, tuple | list):
+            raise SignatureError(
+                f"in_axes is {in_axes!r} of type {type(in_axes).__name__}, expected an integer, or "
+                f"a tuple with an entry for each argument of {self._name}"
+            )
         if len(in_axes) != len(args):
             raise SignatureError(
                 f"in_axes has {len(in_axes)} entries for the {len(args)} arguments of {self._name}"
@@ -362,9 +366,17 @@ class RecFn:
             try:
                 hash(value)
             except TypeError:
+                is_array = isinstance(value, jax.Array | np.ndarray)
+                advice = (
+                    "an array is known only when the program runs: leave it out of the static "
+                    "arguments, or pass a number of Python"
+                    if is_array
+                    else "pass a tuple for a list"
+                )
                 raise SignatureError(
-                    f"static argument {name} of {self._name} is a {type(value).__name__}, which is "
-                    "not hashable; static arguments are compared to find the traced program"
+                    f"static argument {name} of {self._name} is of type {type(value).__name__}, "
+                    "which is not hashable; static arguments are compared to find the traced "
+                    f"program, so {advice}"
                 ) from None
 
 
@@ -464,9 +476,12 @@ def _make(
     argnames: str | Iterable[str],
     fun: Callable[..., Any],
 ) -> RecFn:
-    name = _name_of(fun)
-    check_options(name, vars(options))
-    return RecFn(fun, options, _static_names(fun, argnums, argnames))
+    if not callable(fun):
+        raise SignatureError(
+            f"rec_fn decorates a function, got {fun!r} of type {type(fun).__name__}; with "
+            "@staticmethod or @classmethod it stands below them"
+        )
+    return RecFn(fun, options.checked(_name_of(fun)), _static_names(fun, argnums, argnames))
 
 
 def _with_options(fun: RecFn, options: dict[str, Any]) -> RecFn:

@@ -93,6 +93,8 @@ def result_aval(name: str, leaf: Any) -> ShapedArray:
     """The type of a leaf of a result; an error that names the function when it has none."""
     try:
         return traced_aval(leaf)
+    except OverflowError:
+        raise too_large(f"a result of {name}", leaf, np.asarray(0).dtype) from None
     except TypeError:
         raise SignatureError(
             f"{name} returns {leaf!r} of type {type(leaf).__name__}; results are pytrees of arrays"
@@ -118,7 +120,9 @@ def differences(
 ) -> list[str]:
     """Lists every difference between two signatures, a line each; empty when they agree."""
     if expected.tree != got.tree:
-        return [f"the structure is {got.tree}, expected {expected.tree}"]
+        none = jax.tree.structure(None)
+        hint = " (is a return missing?)" if none in (got.tree, expected.tree) else ""
+        return [f"the structure is {got.tree}, expected {expected.tree}{hint}"]
     labels = names or [f"leaf {k}" for k in range(len(expected.avals))]
     return [
         f"{label} is {show(have)}, expected {show(want)}"
