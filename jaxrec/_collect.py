@@ -27,6 +27,7 @@ def collect(f: Any, in_axes: Any = None) -> Callable[..., Any]:
     Raises:
         SignatureError: `f` is not a `rec_fn`, or `in_axes` does not fit the arguments.
         CapacityError: as for `f`.
+        UnsupportedError: `f` calls itself with other static arguments, or in a derivative rule.
 
     Example:
         >>> import jax.numpy as jnp

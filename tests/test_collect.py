@@ -338,3 +338,15 @@ class TestAxesAsGiven:
         assert calls.args[2][calls.valid].tolist() == [1, 0, 2, 1, 0]
         with pytest.raises(jr.SignatureError, match="in_axes maps the static argument act"):
             jr.collect(power, (0, None, 0))(jnp.negative, 2.0, jnp.array([1, 2]))
+
+
+def test_calls_with_other_static_arguments_are_no_calls_of_the_function():
+    @jr.rec_fn(static_argnames="kind")
+    def alternating(x, n, kind="sin"):
+        other = "cos" if kind == "sin" else "sin"
+        compute = jnp.sin if kind == "sin" else jnp.cos
+        return jr.cond(n <= 0, lambda: x, lambda: compute(alternating(x, n - 1, other)))
+
+    message = r"alternating: it calls itself with other static arguments \(kind='cos'\)"
+    with pytest.raises(jr.UnsupportedError, match=message):
+        jr.collect(alternating)(1.0, 3)

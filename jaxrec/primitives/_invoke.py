@@ -118,7 +118,7 @@ class Invocation:
         try:
             self._check_axes(source.axes, source.collectives)
             graph, captured = build_graph(source)
-            closure = source.closure()
+            closure, others = source.closure(), source.specialised()
         finally:
             source.let_go()
         result = source.entry.result
@@ -136,6 +136,7 @@ class Invocation:
             lasts,
             source.is_mixed,
             closure,
+            others,
         )
         if lasts:
             cache.put([exact, self._key(args)], traced)
@@ -200,6 +201,13 @@ class Invocation:
                 "recursive calls, which are not calls of the same function, since their "
                 "derivatives are those of the rule. Make the calls outside of it and pass their "
                 "results in."
+            )
+        if self._traced.others:
+            raise UnsupportedError(
+                f"collect of {self._definition.name}: it calls itself with other static arguments "
+                f"({'; '.join(self._traced.others)}). With each it is another function, and the "
+                "calls of one function are reported. Pass what changes from call to call as an "
+                "array, and choose by it with jaxrec.cond or jaxrec.switch."
             )
         sizes = {
             jnp.shape(x)[a] for x, a in zip(self._leaves, self._axes, strict=True) if a is not None

@@ -33,6 +33,7 @@ class Traced:
             is a traced value that it closes over or the size of an axis of `shard_map`.
         is_mixed: whether it computes with more than one floating type.
         closure: what the functions close over, to see whether it changes.
+        others: the static arguments, as text, with which the function is called besides its own.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class Traced:
     lasts: bool
     is_mixed: bool
     closure: Closure
+    others: tuple[str, ...]
 
     @functools.cached_property
     def dtypes(self) -> tuple[Any, ...]:

@@ -98,6 +98,16 @@ class TracedProgram:
             [value for value in static if isinstance(value, Identity)],
         )
 
+    def specialised(self) -> tuple[str, ...]:
+        """The static arguments, as text, with which the entry is called besides its own."""
+        entry = self.entry.definition
+        found = dict.fromkeys(x.definition for x in self.instances if not x.definition.helper)
+        return tuple(
+            ", ".join(f"{name}={value!r}" for name, value in definition.static)
+            for definition in found
+            if definition.key != entry.key and definition.key[:1] == entry.key[:1]
+        )
+
     def let_go(self) -> None:
         """Forgets what the functions close over, once the graph is built."""
         self._objects.clear()
