@@ -20,14 +20,7 @@ from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition, Identity
-
-
-def _name_of(fun: Any) -> str:
-    """The name of a function in messages and drawings: on one line, whatever it is."""
-    while isinstance(fun, functools.partial):
-        fun = fun.func
-    name = getattr(fun, "__name__", type(fun).__name__)
-    return "".join(c if c.isprintable() else "?" for c in name)
+from jaxrec.trace._parameters import name_of, positional, static_names, told_apart
 
 
 class RecFn:
@@ -47,7 +40,7 @@ class RecFn:
         self._owner: type | None = None  # the class that it was taken from as a plain function
         self._changed_from: tuple[RecFn, dict[str, Any]] | None = None
         self._signature = inspect.signature(fun)
-        self._positional = _positional(self._signature)
+        self._positional = positional(self._signature)
         self._definitions: dict[Any, Definition] = {}
         self._cache = Traces()
         self._repeats: dict[Any, Repeat] = {}
@@ -57,7 +50,7 @@ class RecFn:
 
     @property
     def _name(self) -> str:
-        return _name_of(self._fun)
+        return name_of(self._fun)
 
     def __eq__(self, other: object) -> bool:
         """Whether two are one function, or methods of one function bound to one object."""
@@ -154,7 +147,7 @@ class RecFn:
         changed = self._copy()
         changed._options = self._options.replace(**options).checked(self._name)
         if static:
-            changed._static = _static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
+            changed._static = static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
         changed._changed_from, changed._method_of = (self, given), None
         changed._definitions = {}
         changed._repeats = {}
@@ -300,7 +293,7 @@ class RecFn:
             if jax.tree_util.all_leaves([instance]):
                 static[name] = Identity(instance)
         self._check_hashable(static)
-        values = tuple((name, _told_apart(value)) for name, value in static.items())
+        values = tuple((name, told_apart(value)) for name, value in static.items())
         key = (values, tuple(arguments))
         definition = self._definitions.get(key)
         if definition is None:
@@ -378,15 +371,6 @@ class RecFn:
                     "which is not hashable; static arguments are compared to find the traced "
                     f"program, so {advice}"
                 ) from None
-
-
-def _told_apart(value: Any) -> Any:
-    """A static argument as a key: 1, 1.0 and True are equal, as 0.0 and -0.0, but differ."""
-    if isinstance(value, tuple | frozenset):
-        return type(value), type(value) is frozenset, tuple(map(_told_apart, value))
-    if isinstance(value, float | complex | np.inexact):
-        return type(value), repr(value)  # also of NaN, which does not equal itself
-    return type(value), value
 
 
 def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any, _: Any) -> None:
@@ -481,45 +465,8 @@ def _make(
             f"rec_fn decorates a function, got {fun!r} of type {type(fun).__name__}; with "
             "@staticmethod or @classmethod it stands below them"
         )
-    return RecFn(fun, options.checked(_name_of(fun)), _static_names(fun, argnums, argnames))
+    return RecFn(fun, options.checked(name_of(fun)), static_names(fun, argnums, argnames))
 
 
 def _with_options(fun: RecFn, options: dict[str, Any]) -> RecFn:
     return fun.with_options(**options)
-
-
-def _positional(signature: inspect.Signature) -> tuple[str, ...] | None:
-    """The names of the parameters, if a call can give each of them by position."""
-    kinds = {parameter.kind for parameter in signature.parameters.values()}
-    by_position = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return tuple(signature.parameters) if kinds <= by_position else None
-
-
-def _listed(option: str, value: Any, of: type, title: str) -> list[Any]:
-    """One thing, or several of them, as a list."""
-    items = [value] if isinstance(value, of) else value
-    if not isinstance(items, Iterable) or not all(isinstance(item, of) for item in items):
-        raise SignatureError(
-            f"{option}={value!r} of {title}: expected {of.__name__}, or a sequence of them"
-        )
-    return list(items)
-
-
-def _static_names(
-    fun: Callable[..., Any], argnums: int | Iterable[int], argnames: str | Iterable[str]
-) -> frozenset[str]:
-    names = list(inspect.signature(fun).parameters)
-    title = _name_of(fun)
-    numbers = _listed("static_argnums", argnums, int, title)
-    given = _listed("static_argnames", argnames, str, title)
-    for number in numbers:
-        if not -len(names) <= number < len(names):
-            raise SignatureError(
-                f"static_argnums={number} of {title}, which has {len(names)} parameters"
-            )
-    for name in given:
-        if name not in names:
-            raise SignatureError(
-                f"static_argnames={name!r} of {title}, whose parameters are {', '.join(names)}"
-            )
-    return frozenset([names[k] for k in numbers] + given)
