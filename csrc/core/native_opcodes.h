@@ -70,8 +70,8 @@ inline constexpr int64_t kVersion = 2;
 // JOIN stand behind the calls that other code than the program's makes (native_stack.h).
 #define JAXREC_NATIVE_PLAIN(X)                                                              \
   X(CONST) X(MOVE) X(UNARY) X(BINARY) X(SELECT) X(WRAP_kI32) X(WRAP_kI64) X(LOAD0) X(LOAD1) \
-  X(LOADN) X(BRANCH) X(SWITCH) X(JUMP) X(LOOP) X(CALL1) X(CALL2) X(CALL3) X(CALLN) X(CALL_MEMO)     \
-  X(RET1) X(RETN) X(RET_IMM) X(RET_MEMO) X(END) X(JOIN)
+  X(LOADN) X(BRANCH) X(SWITCH) X(JUMP) X(LOOP) X(CALL1) X(CALL2) X(CALL3) X(CALLN)          \
+  X(CALL_MEMO) X(RET1) X(RETN) X(RET_IMM) X(RET_MEMO) X(END) X(JOIN)
 // clang-format on
 
 enum class MachineOp : uint16_t {

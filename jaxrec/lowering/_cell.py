@@ -33,8 +33,8 @@ def row_function(
     Args:
         program: the program.
         spec: the cell.
-        constant: parts of the rows that it writes without a derivative, but for those that control
-            alone reads: these have none anyway.
+        constant: parts of the rows that it writes without a derivative, besides those that control
+            alone reads.
     """
     cell, root = spec.cell, program.binding.outer_of
     ahead = program.graph.functions[cell.function].order - program.order

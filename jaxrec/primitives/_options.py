@@ -37,7 +37,7 @@ class Options:
         Raises:
             SignatureError: one of the function `name` has a value that means nothing.
         """
-        check_options(name, vars(self))
+        _check(name, vars(self))
         calls = None if self.max_calls is None else int(self.max_calls)
         return dataclasses.replace(self, max_calls=calls, workers=int(self.workers))
 
@@ -51,7 +51,7 @@ class Options:
         return dataclasses.replace(self, **changed)
 
 
-def check_options(name: str, options: dict[str, Any]) -> None:
+def _check(name: str, options: dict[str, Any]) -> None:
     """Checks the options of the function `name`.
 
     Raises:

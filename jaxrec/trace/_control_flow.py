@@ -73,13 +73,13 @@ def cond(
     branches = _checked(f"a cond in {running.name}", named, operands)
     if running.probing:
         return _probe(running.name, branches, operands)
-    _predicate_type(running.name, pred)
+    aval = _predicate_type(running.name, pred)
     return _staged(
         running,
         branches,
         operands,
         in_jax=lambda closed: jax.lax.cond(pred, closed[1], closed[0]),
-        index=lambda: _decide(running.name, pred),
+        index=lambda: _decide(pred, aval),
     )
 
 
@@ -126,20 +126,18 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         branches,
         operands,
         in_jax=lambda closed: jax.lax.switch(index, closed),
-        index=lambda: _clamp(running.name, index, len(branches)),
+        index=lambda: _clamp(index, len(branches)),
     )
 
 
-def _decide(name: str, pred: Any) -> Any:
+def _decide(pred: Any, aval: Any) -> Any:
     """The number of the branch that a predicate takes: 1 if it holds."""
-    aval = _predicate_type(name, pred)
     holds = pred if aval.dtype == bool else jnp.not_equal(pred, 0)
     return jax.lax.convert_element_type(holds, np.int32)
 
 
-def _clamp(name: str, index: Any, count: int) -> Any:
+def _clamp(index: Any, count: int) -> Any:
     """The number of the branch that an index takes."""
-    _index_type(name, index)
     number = jax.lax.convert_element_type(index, np.int32)
     return jax.lax.clamp(np.int32(0), number, np.int32(count - 1))
 

@@ -48,7 +48,8 @@ class HostOptions:
     @property
     def shards(self) -> int:
         """The largest number of shards on a device."""
-        return 1 if self.policy == "batch" else self.workers
+        most = MOST_WORKERS // len(self.devices)  # domains are numbered as workers are
+        return 1 if self.policy == "batch" else min(self.workers, most)
 
     @property
     def on_cpu(self) -> bool:

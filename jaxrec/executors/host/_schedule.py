@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from jaxrec.primitives._params import Params
     from jaxrec.schedule._layout import Layout
 
-_MOST_DOMAINS = 4096
-"""What the core numbers."""
-
 _SHARDS = (2, 4, 8, 16, 32)
 """Numbers of shards on a device that are tried, below that of workers."""
 
@@ -161,5 +158,4 @@ def _more_widths(params: Params, widths: tuple[int, ...], readers: bool) -> tupl
 
 
 def _shards(options: HostOptions, core: Any) -> int:
-    most = _MOST_DOMAINS // len(options.devices)
-    return min(options.shards, max(core.num_calls // 2, 1), most)
+    return min(options.shards, max(core.num_calls // 2, 1))
