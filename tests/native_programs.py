@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 from zoo import Language, forest
 
+from jaxrec.split._native import compile_native
+from jaxrec.split._outer import find_outers
+
 PROGRAMS: dict[str, tuple[Callable[[Language], Any], tuple[Any, ...]]] = {}
 
 
@@ -18,6 +21,12 @@ def scalar(*args: Any) -> Callable[[Any], Any]:
         return build
 
     return register
+
+
+def is_native(fun: Any, *args: Any) -> bool:
+    """Whether a call with such arguments is run by the native machine."""
+    graph = fun.graph(*args)
+    return compile_native(graph, find_outers(graph)) is not None
 
 
 @scalar(10)
