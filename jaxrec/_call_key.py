@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import numpy as np
+
+from jaxrec._errors import SignatureError
 from jaxrec.primitives._call import call_path
 from jaxrec.trace import _context
 from jaxrec.trace._paths import ROOT, fold_path
@@ -30,6 +34,9 @@ def call_key(key: Any) -> Any:
     Returns:
         A key of the same type. Outside a `rec_fn` it is that of the root call.
 
+    Raises:
+        SignatureError: `key` is no key.
+
     Example:
         >>> import jax
         >>> import jaxrec as jr
@@ -46,6 +53,18 @@ def call_key(key: Any) -> Any:
     Source: splitting a generator along the tree of calls follows Claessen & Palka, "Splittable
     pseudorandom number generators using cryptographic hashing" (Haskell 2013).
     """
+    _check(key)
     running = _context.current()
     path = ROOT if running is None or running.probing else call_path()
     return fold_path(key, tuple(path))
+
+
+def _check(key: Any) -> None:
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", ())
+    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((typed and shape == ()) or (dtype == np.uint32 and len(shape) == 1)):
+        got = repr(key) if dtype is None else f"an array {dtype}{list(shape)}"
+        raise SignatureError(
+            f"jaxrec.call_key got {got}, expected one random key, such as jax.random.key(0). Pass "
+            "the key as an argument of the recursive function."
+        )

@@ -120,3 +120,16 @@ class TestTransformations:
         slope = jax.grad(branching, 1)(key, 1.0, 2)
         ends = [branching(key, 1.0 + s, 2) for s in (step, -step)]
         assert np.allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("key", "got"),
+    [
+        (7, r"got an array int32\[\]"),
+        (jnp.zeros(2), r"got an array float32\[2\]"),
+        (jax.random.split(jax.random.key(0), 2), r"got an array key<fry>\[2\]"),
+    ],
+)
+def test_what_is_no_key(key, got):
+    with pytest.raises(jr.SignatureError, match=f"call_key {got}, expected one random key"):
+        branching(key, 1.0, 2)

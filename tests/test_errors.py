@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +87,9 @@ class TestTypes:
 
     def test_structures_of_arguments_differ(self):
         wrong = fold(lambda f, w, t, i: f((w, w), t, t["left"][i]))
-        with pytest.raises(jr.SignatureError, match=r"the structure is PyTreeDef\(\(\(\*, \*\)"):
+        with pytest.raises(
+            jr.SignatureError, match=r"\n  w: the structure is PyTreeDef\(\(\*, \*\)"
+        ):
             wrong(ONE, TREE, 0)
 
     def test_base_case_and_recursion_differ_in_shape(self):
@@ -176,6 +179,16 @@ class TestPythonControl:
         notes = [x for x in caught.value.__notes__ if "jaxrec.cond" in x]
         assert len(notes) == 1
         assert notes[0].startswith("looking is traced once for all calls")
+
+    def test_a_cache_of_python(self):
+        @jr.rec_fn
+        @functools.cache
+        def fib(n):
+            return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
+
+        with pytest.raises(TypeError, match="unhashable type: .*Tracer") as caught:
+            fib(5)
+        assert [x for x in caught.value.__notes__ if "rec_fn(memo=True)" in x]
 
 
 class TestClosures:

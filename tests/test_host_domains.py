@@ -109,6 +109,7 @@ class TestOptions:
             ("host", {"devices": []}, "devices is empty"),
             ("host", {"devices": ["cpu"]}, r"devices=\['cpu'\], expected a list of devices"),
             ("host", {"devices": 3}, "devices=3, expected a list of devices"),
+            ("host", {"place": {"f.0": 3}}, "puts cell 'f.0' on 3, expected one of the devices"),
             ("host", {"place": 3}, "place=3, expected a mapping"),
             ("graph", {"workers": 2}, "executor 'graph' has no options"),
         ],

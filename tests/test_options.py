@@ -46,6 +46,18 @@ def test_wrong_values(option, value, expected):
         jr.rec_fn(lambda x: x, **{option: value})
 
 
+@pytest.mark.parametrize("cell", [jnp.sin, jnp.negative])
+def test_a_factory_of_policies(cell):
+    @jr.rec_fn(policy=jax.checkpoint_policies.save_only_these_names)
+    def f(x, n):
+        return jr.cond(n < 1, lambda: x, lambda: cell(f(jnp.exp(x), n - 1)))
+
+    with pytest.raises((TypeError, jr.UnsupportedError)) as caught:
+        jax.grad(f)(1.0, 3)
+    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+    assert "policy=save_only_these_names is called with a primitive" in told
+
+
 def test_a_declared_type_holds_for_these_options_alone():
     def build():
         @jr.rec_fn

@@ -44,6 +44,14 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
         if not any("jaxrec.cond" in note for note in getattr(error, "__notes__", ())):
             error.add_note(_advice(instance.name))
         raise
+    except TypeError as error:
+        if "unhashable" in str(error) and "Tracer" in str(error):
+            error.add_note(
+                f"Arguments of {instance.name} have no values while it is traced, so nothing can "
+                "look them up. Where functools.cache is to share calls with equal arguments, "
+                "rec_fn(memo=True) does."
+            )
+        raise
     effects = ", ".join(sorted(_with_branches(_compat.side_effects, jaxpr.jaxpr)))
     if effects:
         raise UnsupportedError(

@@ -40,6 +40,7 @@ from jaxrec.trace._scope import Scope
 from jaxrec.trace._signature import (
     Signature,
     accepts,
+    argument_differences,
     common,
     differences,
     is_firmer,
@@ -437,7 +438,8 @@ def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
 
 
 def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
-    lines = "\n  ".join(differences(callee.args, got, names))
+    of = callee.definition.arg_names
+    lines = "\n  ".join(argument_differences(callee.args, got, of, names))
     types = ", ".join(
         f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True)
     )

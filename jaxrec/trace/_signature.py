@@ -120,15 +120,29 @@ def differences(
 ) -> list[str]:
     """Lists every difference between two signatures, a line each; empty when they agree."""
     if expected.tree != got.tree:
-        none = jax.tree.structure(None)
-        hint = " (is a return missing?)" if none in (got.tree, expected.tree) else ""
-        return [f"the structure is {got.tree}, expected {expected.tree}{hint}"]
+        return _structures("", expected.tree, got.tree)
     labels = names or [f"leaf {k}" for k in range(len(expected.avals))]
     return [
         f"{label} is {show(have)}, expected {show(want)}"
         for label, want, have in zip(labels, expected.avals, got.avals, strict=True)
         if want.shape != have.shape or want.dtype != have.dtype
     ]
+
+
+def argument_differences(
+    expected: Signature, got: Signature, arguments: Sequence[str], leaves: Sequence[str]
+) -> list[str]:
+    """As `differences`, of two lists of arguments; those of another structure by their names."""
+    if expected.tree == got.tree:
+        return differences(expected, got, leaves)
+    pairs = zip(arguments, expected.tree.children(), got.tree.children(), strict=True)
+    return [line for name, want, have in pairs for line in _structures(f"{name}: ", want, have)]
+
+
+def _structures(of: str, expected: Any, got: Any) -> list[str]:
+    none = jax.tree.structure(None)
+    hint = " (is a return missing?)" if none in (got, expected) and not of else ""
+    return [f"{of}the structure is {got}, expected {expected}{hint}"] if expected != got else []
 
 
 def is_weak_match(expected: ShapedArray, got: ShapedArray) -> bool:

@@ -107,7 +107,13 @@ def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
     """The policy, checked to ask for nothing but keeping or not."""
 
     def keeps(primitive: Any, *avals: Any, **params: Any) -> Any:
-        kept = policy(primitive, *avals, **params)
+        try:
+            kept = policy(primitive, *avals, **params)
+        except TypeError as error:
+            error.add_note(_expected(policy))
+            raise
+        if callable(kept):
+            raise UnsupportedError(_expected(policy))
         if hasattr(kept, "dst"):
             raise UnsupportedError(
                 f"policy= offloads the result of {primitive.name} to {kept.dst}; residuals of "
@@ -117,6 +123,15 @@ def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
         return kept
 
     return keeps
+
+
+def _expected(policy: Callable[..., Any]) -> str:
+    name = getattr(policy, "__name__", repr(policy))
+    return (
+        f"policy={name} is called with a primitive, types and parameters; expected whether to keep "
+        "the result. If it makes policies, as jax.checkpoint_policies.save_only_these_names does, "
+        "call it: policy=save_only_these_names('hidden')."
+    )
 
 
 def _keeps_products(primitive: Any, *avals: Any, **params: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -77,12 +77,16 @@ class HostOptions:
         if self.place is None:
             return 0
         device = self.place(cell)
-        if device not in self.devices:
-            raise UnsupportedError(
-                f'executor "host": place puts cell {cell!r} on {device}, expected one of the '
-                f"devices {', '.join(map(str, self.devices))}. Pass it in devices=."
-            )
+        _check_place(cell, device, self.devices)
         return self.devices.index(device)
+
+
+def _check_place(cell: str, device: Any, devices: Sequence[Any]) -> None:
+    if device not in devices:
+        raise UnsupportedError(
+            f'executor "host": place puts cell {cell!r} on {device}, expected one of the '
+            f"devices {', '.join(map(str, devices))}. Pass it in devices=."
+        )
 
 
 def host_options(
@@ -112,6 +116,8 @@ def host_options(
             "or a function of the name"
         )
     if isinstance(place, Mapping):
+        for cell, device in place.items():
+            _check_place(cell, device, given)
         place = _Table(tuple(place.items()), given[0])
     return HostOptions(int(workers), given, place, policy)
 
