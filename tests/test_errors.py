@@ -186,7 +186,7 @@ class TestPythonControl:
         def fib(n):
             return jr.cond(n < 2, lambda: n, lambda: fib(n - 1) + fib(n - 2))
 
-        with pytest.raises(TypeError, match="unhashable type: .*Tracer") as caught:
+        with pytest.raises(TypeError, match=r"unhashable type: .*Tracer") as caught:
             fib(5)
         assert [x for x in caught.value.__notes__ if "rec_fn(memo=True)" in x]
 
