@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from zoo import Language, forest
 
+from jaxrec.split._binding import bind
 from jaxrec.split._native import compile_native
 from jaxrec.split._outer import find_outers
 
@@ -26,7 +27,7 @@ def scalar(*args: Any) -> Callable[[Any], Any]:
 def is_native(fun: Any, *args: Any) -> bool:
     """Whether a call with such arguments is run by the native machine."""
     graph = fun.graph(*args)
-    return compile_native(graph, find_outers(graph)) is not None
+    return compile_native(graph, bind(graph, find_outers(graph))) is not None
 
 
 @scalar(10)

@@ -152,6 +152,25 @@ class Graph:
         ops = (op for function in self.functions for op in walk(function.body))
         return {value: op for op in ops for value in op.outputs}
 
+    @functools.cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call that a function makes."""
+        ops = (op for function in self.functions for op in walk(function.body))
+        return tuple(op for op in ops if isinstance(op, Call))
+
+    @functools.cached_property
+    def passed(self) -> dict[Value, list[Atom]]:
+        """What the calls pass for each parameter, a call after another."""
+        found: dict[Value, list[Atom]] = {}
+        for call in self.calls:
+            for param, atom in self.arguments(call):
+                found.setdefault(param, []).append(atom)
+        return found
+
+    def arguments(self, call: Call) -> Iterator[tuple[Value, Atom]]:
+        """Each parameter of the function that is called, and what the call passes for it."""
+        return zip(self.functions[call.callee].params, call.inputs, strict=True)
+
     def __str__(self) -> str:
         from jaxrec.graph._print import format_graph
 

@@ -101,7 +101,7 @@ class Binding(Arrays):
 
 def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
     """Splits the values of a graph between the planes."""
-    arrays = arrays_of(graph, outer_of)
+    arrays = _arrays_of(graph, outer_of)
     kept: frozenset[Value] = frozenset()
     while True:
         binding = _bind_keeping(graph, arrays, kept)
@@ -111,7 +111,7 @@ def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
                 binding,
                 demanded=demand.values,
                 imports=demand.imports,
-                deciding=deciding_values(graph),
+                deciding=_deciding_values(graph),
             )
         kept |= demand.params
 
@@ -158,7 +158,7 @@ def _demand(graph: Graph, binding: Binding) -> Demand:
     return find_demand(graph, binding, wide)
 
 
-def arrays_of(graph: Graph, outer_of: dict[Value, Value]) -> Arrays:
+def _arrays_of(graph: Graph, outer_of: dict[Value, Value]) -> Arrays:
     """The outer values, and those computed from them alone that may be computed for nothing."""
     found: set[Value] = set()
     surely = set(graph.entry.body.ops)
@@ -204,10 +204,8 @@ def _computable(graph: Graph, arrays: Arrays, assumed: set[Value]) -> frozenset[
 def _not_computable_somewhere(graph: Graph, binding: Binding, assumed: set[Value]) -> set[Value]:
     return {
         param
-        for function in graph.functions
-        for op in walk(function.body)
-        if isinstance(op, Call)
-        for param, atom in zip(graph.functions[op.callee].params, op.inputs, strict=True)
+        for call in graph.calls
+        for param, atom in graph.arguments(call)
         if param in assumed and not binding.is_control(atom)
     }
 
@@ -217,7 +215,6 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
 
     They are for choices, for what cells read, and for who looks at the arguments of calls.
     """
-    passed = _passed_for(graph)
     todo: list[Atom] = list(exports)
     todo += [p for p in graph.entry.params if binding.is_control(p) and _is_reported(p)]
     for function in graph.functions:
@@ -231,7 +228,7 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
         seen.add(atom)
         if atom in binding.imports:
             continue
-        todo.extend(passed.get(atom, ()))
+        todo.extend(graph.passed.get(atom, ()))
         op = graph.makers.get(atom)
         if isinstance(op, Prim):
             todo.extend(op.inputs)
@@ -245,12 +242,11 @@ def _is_reported(param: Value) -> bool:
     return not param.aval.shape and param.aval.dtype.kind in "iub"
 
 
-def deciding_values(graph: Graph) -> frozenset[Value]:
+def _deciding_values(graph: Graph) -> frozenset[Value]:
     """The values that decide which calls are made.
 
     An index that such a value is read at must be in range; others read what JAX reads.
     """
-    passed = _passed_for(graph)
     choices = [op for f in graph.functions for op in walk(f.body) if isinstance(op, Switch)]
     todo: list[Atom] = [op.index for op in choices if has_call(op)]
     seen: set[Value] = set()
@@ -261,7 +257,7 @@ def deciding_values(graph: Graph) -> frozenset[Value]:
         seen.add(atom)
         op = graph.makers.get(atom)
         if op is None:
-            todo += passed.get(atom, ())
+            todo += graph.passed.get(atom, ())
         elif isinstance(op, Prim):
             todo += op.inputs
         elif isinstance(op, Call):
@@ -269,13 +265,3 @@ def deciding_values(graph: Graph) -> frozenset[Value]:
         else:
             todo += op.sources(atom)
     return frozenset(seen)
-
-
-def _passed_for(graph: Graph) -> dict[Value, list[Atom]]:
-    passed: dict[Value, list[Atom]] = {}
-    for function in graph.functions:
-        for op in walk(function.body):
-            if isinstance(op, Call):
-                for param, atom in zip(graph.functions[op.callee].params, op.inputs, strict=True):
-                    passed.setdefault(param, []).append(atom)
-    return passed

@@ -203,7 +203,7 @@ def _passed(
                 origins.update(dict.fromkeys(op.outputs, of(op.inputs)))
 
     for call in visit(function.body):
-        for arg, atom in zip(graph.functions[call.callee].params, call.inputs, strict=True):
+        for arg, atom in graph.arguments(call):
             yield arg, of([atom])
 
 

@@ -99,8 +99,7 @@ class _Finder:
 
     def need_arguments(self, op: Call) -> None:
         """Adds what a call passes for control arguments."""
-        params = self._graph.functions[op.callee].params
-        pairs = zip(params, op.inputs, strict=True)
+        pairs = self._graph.arguments(op)
         self._todo += [atom for param, atom in pairs if param in self._binding.computable]
 
     def run(self) -> Demand:

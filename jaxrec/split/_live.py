@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Region, Switch, Value, free_atoms, walk
+from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Region, Switch, Value, free_atoms
 from jaxrec.split._binding import Binding
 
 
@@ -16,8 +16,6 @@ def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
     control plane supplies ends the search, as an outer value does.
     """
     makers = _makers(graph, binding)
-    params = {p: (k, q) for k, f in enumerate(graph.functions) for q, p in enumerate(f.params)}
-    calls = _calls_of(graph)
     live: set[Value] = set()
     todo: list[Atom] = [atom for f in graph.functions for atom in f.body.results]
     todo += binding.imports
@@ -28,10 +26,8 @@ def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
         if atom in binding.outer_of or binding.is_export(atom):
             continue
         live.add(atom)
-        if atom in params:
-            function, position = params[atom]
-            todo.extend(call.inputs[position] for call in calls.get(function, ()))
-        elif atom in makers:
+        todo.extend(graph.passed.get(atom, ()))
+        if atom in makers:
             todo.extend(_sources(makers[atom], atom, binding))
     return frozenset(live)
 
@@ -56,13 +52,4 @@ def _makers(graph: Graph, binding: Binding) -> dict[Value, Op]:
 
     for function in graph.functions:
         visit(function.body)
-    return found
-
-
-def _calls_of(graph: Graph) -> dict[int, list[Call]]:
-    found: dict[int, list[Call]] = {}
-    for function in graph.functions:
-        for op in walk(function.body):
-            if isinstance(op, Call):
-                found.setdefault(op.callee, []).append(op)
     return found

@@ -33,7 +33,7 @@ from jaxrec.graph._ir import (
     walk,
 )
 from jaxrec.split import _scalar
-from jaxrec.split._binding import arrays_of, deciding_values
+from jaxrec.split._binding import Binding
 from jaxrec.split._native_code import Builder, finish
 from jaxrec.split._native_loops import Loop, Loops
 from jaxrec.split._registers import ArrayTable, ControlValues, each, shaped
@@ -64,9 +64,9 @@ class _NotScalarError(Exception):
     """The graph needs a value that the machine cannot compute."""
 
 
-def compile_native(graph: Graph, outer_of: dict[Value, Value]) -> NativeProgram | None:
+def compile_native(graph: Graph, binding: Binding) -> NativeProgram | None:
     """Compiles a graph for the native machine, or returns None if it does not qualify."""
-    scope = _Scope(graph, outer_of)
+    scope = _Scope(graph, binding)
     try:
         scope.check()
         compiled = [_compile_function(scope, f) for f in graph.functions]
@@ -84,10 +84,9 @@ def compile_native(graph: Graph, outer_of: dict[Value, Value]) -> NativeProgram 
 class _Scope:
     """What all functions of a graph share: the arrays that calls read, and what is needed."""
 
-    def __init__(self, graph: Graph, outer_of: dict[Value, Value]) -> None:
-        self.graph, self.outer_of = graph, outer_of
-        self.arrays = arrays_of(graph, outer_of)
-        self.deciding = deciding_values(graph)
+    def __init__(self, graph: Graph, binding: Binding) -> None:
+        self.graph, self.outer_of = graph, binding.outer_of
+        self.arrays, self.deciding = binding, binding.deciding
         self.loops = Loops(graph)
         self.needed: set[Atom] = set()
         self.table = ArrayTable(self.arrays)
@@ -114,8 +113,7 @@ class _Scope:
 
     def arguments(self, op: Call) -> list[Atom]:
         """What a call passes in registers."""
-        params = self.graph.functions[op.callee].params
-        return [a for p, a in zip(params, op.inputs, strict=True) if p not in self.outer_of]
+        return [a for p, a in self.graph.arguments(op) if p not in self.outer_of]
 
     def _operands(self, atom: Atom) -> Sequence[Atom]:
         """What a needed value is computed from."""

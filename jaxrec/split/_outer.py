@@ -8,7 +8,7 @@ The analysis is a fixpoint over the lattice unknown > one outer value > varying.
 
 from __future__ import annotations
 
-from jaxrec.graph._ir import Atom, Call, Graph, Value, walk
+from jaxrec.graph._ir import Atom, Graph, Value
 
 _VARYING = object()
 
@@ -33,11 +33,9 @@ def find_outers(graph: Graph) -> dict[Value, Value]:
 def _sweep(graph: Graph, known: dict[Value, object], params: set[Value]) -> bool:
     """Meets every parameter with what each call site passes; returns whether one has changed."""
     changed = False
-    for function in graph.functions:
-        for op in walk(function.body):
-            if isinstance(op, Call):
-                for param, atom in zip(graph.functions[op.callee].params, op.inputs, strict=True):
-                    changed |= _meet(known, param, _passed(known, params, atom))
+    for call in graph.calls:
+        for param, atom in graph.arguments(call):
+            changed |= _meet(known, param, _passed(known, params, atom))
     return changed
 
 

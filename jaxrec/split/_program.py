@@ -265,7 +265,7 @@ def _assemble(
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
         nested=nested_work(graph, cells),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
-        native=compile_native(graph, binding.outer_of),
+        native=compile_native(graph, binding),
     )
 
 
