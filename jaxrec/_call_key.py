@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrec._errors import SignatureError
@@ -61,7 +62,7 @@ def call_key(key: Any) -> Any:
 
 def _check(key: Any) -> None:
     dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", ())
-    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if not ((typed and shape == ()) or (dtype == np.uint32 and len(shape) == 1)):
         got = repr(key) if dtype is None else f"an array {dtype}{list(shape)}"
         raise SignatureError(

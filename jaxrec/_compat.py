@@ -25,6 +25,7 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
 from jax.core import ShapedArray, Tracer
+from jax.experimental.key_reuse._core import KeyReuseSignature, key_reuse_signatures
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
 
 Zero: Any = vars(_ad)["Zero"]
@@ -328,6 +329,11 @@ def settings(without: type) -> tuple[Any, ...]:
     """The same less the named axes around and user contexts whose values are of one type."""
     left_out = _core.AxisEnv, without
     return tuple(x for x in _trace_context() if not isinstance(x, left_out))
+
+
+def leaves_keys(*primitives: Primitive) -> None:
+    """Says that primitives consume no random key that they get: `jax_debug_key_reuse` asks."""
+    key_reuse_signatures.update(dict.fromkeys(primitives, KeyReuseSignature()))
 
 
 def evaluates_now() -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 MAGIC: int
 VERSION: int
+MOST_WORKERS: int
 
 NATIVE_MAGIC: int
 NATIVE_VERSION: int

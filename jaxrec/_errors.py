@@ -17,7 +17,7 @@ any where asynchronous dispatch is off.
 
 
 class JaxRecError(Exception):
-    """Base class of every error that jaxrec raises, and the error of a wrong index."""
+    """Base class of the errors of recursive functions, and the error of a wrong index."""
 
 
 class SignatureError(JaxRecError, TypeError):

@@ -133,3 +133,22 @@ class TestTransformations:
 def test_what_is_no_key(key, got):
     with pytest.raises(jr.SignatureError, match=f"call_key {got}, expected one random key"):
         branching(key, 1.0, 2)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_jax_finds_keys_that_are_used_twice(executor):
+    """Calls that get one key do not consume it; what draws twice from one key of a call does."""
+    key = jax.random.key(0)
+    want = float(branching(key, 1.0, 2))
+
+    @jr.rec_fn
+    def twice(key, n):
+        mine = jr.call_key(key)
+        drawn = jax.random.normal(mine) + jax.random.uniform(mine)
+        return jr.cond(n < 1, lambda: drawn, lambda: drawn + twice(key, n - 1))
+
+    with jr.executor(executor), jax.debug_key_reuse(True):
+        assert np.isclose(branching(key, 1.0, 2), want)
+        assert np.isclose(jax.grad(branching, 1)(key, 1.0, 0), branching(key, 1.0, 0))
+        with pytest.raises(jax.errors.KeyReuseError, match="already consumed"):
+            twice(key, 2)

@@ -1,5 +1,6 @@
 """Reading and writing treebanks: round trips, every error, and the Stanford treebank."""
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,8 @@ def test_a_line_is_a_tree_or_a_treebank_error(tmp_path: Path, line: str) -> None
     except TreebankError as error:
         assert (error.path, error.line) == (path, 1)
         assert 1 <= error.column <= len(line) + 1
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.column, str(again)) == (error.column, str(error))
     else:
         write(path, trees[:1])  # pyright: ignore[reportArgumentType]
         assert read_treebank(path) == trees

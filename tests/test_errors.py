@@ -224,7 +224,7 @@ class TestEndlessRecursion:
             return jax.lax.fori_loop(0, n, lambda k, acc: acc + total(x, k), x)
 
         with pytest.raises(
-            jr.RecursionLimitError, match=r"base case is a loop .* declare .* rec_fn\(out="
+            jr.RecursionLimitError, match=r"unless .* a loop chooses, .* declare .* rec_fn\(out="
         ):
             total(1.0, 3)
 
@@ -244,7 +244,7 @@ class TestEndlessRecursion:
             return jax.lax.cond(n == 0, lambda: x, lambda: f(x, n - 1))
 
         with pytest.raises(
-            jr.RecursionLimitError, match=r"jax.lax.cond, declare .*rec_fn\(out=...\)"
+            jr.RecursionLimitError, match=r"unless jax.lax.cond or .* declare .*rec_fn\(out=...\)"
         ):
             f(1.0, 3)
 

@@ -105,7 +105,7 @@ class TestOptions:
             ("host", {"policy": "best"}, "policy 'best', expected one of 'adaptive'"),
             ("host", {"workers": 0}, "workers=0, expected 1 or more"),
             ("host", {"workers": True}, "workers=True, expected 1 or more"),
-            ("host", {"workers": 2**40}, "expected 1 or more, up to 4,096"),
+            ("host", {"workers": 2**40}, "expected 1 or more, up to 1,024"),
             ("host", {"devices": []}, "devices is empty"),
             ("host", {"devices": ["cpu"]}, r"devices=\['cpu'\], expected a list of devices"),
             ("host", {"devices": 3}, "devices=3, expected a list of devices"),
@@ -181,7 +181,7 @@ class TestDivided:
             leaf = max(cells)
             others = {(name, "cpu:0") for name in cells - {leaf}}
             assert used({leaf: second}, 2) == others | {(leaf, "cpu:1")}
-            assert used({leaf: third}, 4096) == others | {(leaf, "cpu:2")}
+            assert used({leaf: third}, 1024) == others | {(leaf, "cpu:2")}
             print("done")
         """
         check_in_a_process(script)
@@ -223,7 +223,7 @@ class TestDivided:
     def test_a_device_that_was_not_given(self, args):
         message = r"'tree_rnn\.0' on gpu:7, expected one of"
         with (
-            jr.executor("host", place={"tree_rnn.0": "gpu:7"}),
+            jr.executor("host", place=lambda cell: "gpu:7"),
             pytest.raises(jr.UnsupportedError, match=message),
         ):
             RNN(*args)

@@ -137,6 +137,7 @@ def test_generation_equals_plain_recursion(executor):
     wanted = [plain_generate(model, vector, 3, 3) for vector in vectors]
     with jr.executor(executor):
         trees = model.generate(vectors, 3, 3)
+        assert model.generate(vectors, 3, 0).forest().num_nodes == len(vectors)
     valid = np.asarray(trees.valid)
     for k, nodes in enumerate(wanted):
         mine = valid & (np.asarray(trees.tree) == k)

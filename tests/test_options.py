@@ -33,7 +33,7 @@ def test_unknown_executor():
         ("max_calls", "50", "a positive integer"),
         ("max_calls", [3], "a positive integer"),
         ("workers", -1, "a number of threads"),
-        ("workers", 2**64, "a number of threads up to 4,096, or 0"),
+        ("workers", 2**64, "a number of threads up to 1,024, or 0"),
         ("max_calls", 0, "a positive integer"),
         ("max_calls", 2**63, r"a positive integer up to 10\*\*18"),
     ],

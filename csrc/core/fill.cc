@@ -314,11 +314,7 @@ int64_t info_size(const Schedule& schedule) {
 Status fill(const Schedule& schedule, const std::vector<Array>& buffers,
             const FillOptions& options) {
   if (!schedule.is_laid_out()) return internal_error("the schedule is still to be laid out");
-  try {
-    return Filler(schedule, buffers, options).run();
-  } catch (const std::bad_alloc&) {
-    return internal_error("out of memory");
-  }
+  return guarded([&] { return Filler(schedule, buffers, options).run(); });
 }
 
 }  // namespace jaxrec

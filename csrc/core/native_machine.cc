@@ -58,13 +58,9 @@ void Machine::refill() {
 bool Machine::load(Stack& stack) {
   const Instr& in = *stack.pc;
   const Outer& outer = outers_[in.a];
-  const int32_t* operands = program_.pool.data() + in.ref.x;
-  int64_t offset = 0;
-  for (size_t axis = 0; axis < outer.dims.size(); ++axis) {
-    const Word index = stack.fp[operands[axis]];
-    if (index < 0 || index >= outer.dims[axis]) return fail_load(stack, static_cast<int32_t>(axis));
-    offset = offset * outer.dims[axis] + index;
-  }
+  int64_t offset;
+  const int32_t axis = locate(outer, program_.pool.data() + in.ref.x, stack.fp, offset);
+  if (axis >= 0) return fail_load(stack, axis);
   stack.fp[in.dst] = bound_[in.a].load(bound_[in.a].data, offset);
   return true;
 }

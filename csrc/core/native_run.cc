@@ -138,11 +138,7 @@ Status run_unguarded(const Program& program, const Request& request) {
 }  // namespace
 
 Status run(const Program& program, const Request& request) {
-  try {
-    return run_unguarded(program, request);
-  } catch (const std::exception& error) {
-    return internal_error(error.what());
-  }
+  return guarded([&] { return run_unguarded(program, request); });
 }
 
 Status run(Span<const int64_t> words, const Request& request) {

@@ -86,17 +86,6 @@ Status plan_unguarded(const Request& request, Schedule& out) {
                  {request.widths, request.costs, request.collect, request.waves}, out.layout);
 }
 
-template <class Work>
-Status guarded(Work&& work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return internal_error("out of memory");
-  } catch (const std::exception& error) {
-    return internal_error(error.what());
-  }
-}
-
 }  // namespace
 
 Status bind_request(const Request& request, Program& program, std::vector<Outer>& outers) {

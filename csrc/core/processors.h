@@ -13,7 +13,8 @@ inline int32_t processors() {
   return std::max(count, 1);
 }
 
-constexpr int64_t kMostWorkers = 256;  // that a caller may ask for
+/// That a caller may ask for; domains, which are numbered as workers are, are no more either.
+constexpr int64_t kMostWorkers = 1024;
 
 /// The number of workers where the caller does not say.
 inline int32_t automatic_workers() { return std::min(processors(), 8); }

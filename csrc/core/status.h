@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -37,6 +39,18 @@ inline Status internal_error(const std::string& what) {
 
 inline Status capacity_error(std::string text, int64_t needed) {
   return {Code::kCapacity, "CapacityError: " + std::move(text), needed};
+}
+
+/// Does some work that fails by its status; an exception on the way is a status too.
+template <class Work>
+Status guarded(Work&& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return internal_error("out of memory");
+  } catch (const std::exception& error) {
+    return internal_error(error.what());
+  }
 }
 
 }  // namespace jaxrec

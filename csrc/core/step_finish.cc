@@ -82,13 +82,7 @@ Status Stepper::write_results(const std::vector<Array>& rows) {
 Status Stepper::finish(Schedule& out) {
   if (state_ != State::kDone) return program_error("it is finished before its last step");
   state_ = State::kOver;
-  try {
-    return finish_unguarded(out);
-  } catch (const std::bad_alloc&) {
-    return internal_error("out of memory");
-  } catch (const std::exception& error) {
-    return internal_error(error.what());
-  }
+  return guarded([&] { return finish_unguarded(out); });
 }
 
 Status Stepper::finish_unguarded(Schedule& out) {

@@ -31,15 +31,10 @@ size_t count_switches(const Program& program, const Function& function) {
 }  // namespace
 
 Status Stepper::start(const Request& request, const Room& room, std::unique_ptr<Stepper>& out) {
-  Status status;
-  try {
+  Status status = guarded([&] {
     out.reset(new Stepper());
-    status = out->start_unguarded(request, room);
-  } catch (const std::bad_alloc&) {
-    status = internal_error("out of memory");
-  } catch (const std::exception& error) {
-    status = internal_error(error.what());
-  }
+    return out->start_unguarded(request, room);
+  });
   if (!status.ok()) out.reset();
   return status;
 }
@@ -211,14 +206,7 @@ int32_t Stepper::find_shared(const Call& call) {
 }
 
 Status Stepper::step(const std::vector<Array>& tapes) {
-  Status status;
-  try {
-    status = step_unguarded(tapes);
-  } catch (const std::bad_alloc&) {
-    status = internal_error("out of memory");
-  } catch (const std::exception& error) {
-    status = internal_error(error.what());
-  }
+  Status status = guarded([&] { return step_unguarded(tapes); });
   if (!status.ok()) state_ = State::kOver;
   return status;
 }

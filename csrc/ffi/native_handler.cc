@@ -32,7 +32,7 @@ Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
 }
 
 ffi::Error native_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return guarded([&] { return run(args, rets, attrs); });
+  return handle([&] { return run(args, rets, attrs); });
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
 }
 
 ffi::Error plan_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return guarded([&] { return run(args, rets, attrs); });
+  return handle([&] { return run(args, rets, attrs); });
 }
 
 }  // namespace

@@ -34,12 +34,8 @@ xla::ffi::Error to_error(Status status);
 
 /// Runs a handler; nothing may be thrown through XLA.
 template <class Work>
-xla::ffi::Error guarded(Work&& work) {
-  try {
-    return to_error(work());
-  } catch (const std::exception& error) {
-    return to_error(internal_error(error.what()));
-  }
+xla::ffi::Error handle(Work&& work) {
+  return to_error(guarded(std::forward<Work>(work)));
 }
 
 }  // namespace jaxrec

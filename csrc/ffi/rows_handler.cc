@@ -65,12 +65,12 @@ Status sum(ffi::AnyBuffer tape, Rows readers, Rows pointers, ffi::Result<ffi::An
 }
 
 ffi::Error gather_impl(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
-  return guarded([&] { return gather(tape, rows, out); });
+  return handle([&] { return gather(tape, rows, out); });
 }
 
 ffi::Error sum_impl(ffi::AnyBuffer tape, Rows readers, Rows pointers,
                     ffi::Result<ffi::AnyBuffer> out) {
-  return guarded([&] { return sum(tape, readers, pointers, out); });
+  return handle([&] { return sum(tape, readers, pointers, out); });
 }
 
 }  // namespace

@@ -115,19 +115,19 @@ Status end(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
 ffi::ErrorOr<std::unique_ptr<Sessions>> instantiate_impl() { return std::make_unique<Sessions>(); }
 ffi::Error begin_impl(Sessions* sessions, ffi::RunId run, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return guarded([&] { return begin(*sessions, run.run_id, args, rets, attrs); });
+  return handle([&] { return begin(*sessions, run.run_id, args, rets, attrs); });
 }
 ffi::Error step_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return guarded([&] { return step(args, rets); });
+  return handle([&] { return step(args, rets); });
 }
 ffi::Error operands_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return guarded([&] { return operands(args, rets); });
+  return handle([&] { return operands(args, rets); });
 }
 ffi::Error results_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return guarded([&] { return results(args, rets); });
+  return handle([&] { return results(args, rets); });
 }
 ffi::Error end_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return guarded([&] { return end(args, rets, attrs); });
+  return handle([&] { return end(args, rets, attrs); });
 }
 
 }  // namespace

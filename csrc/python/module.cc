@@ -13,6 +13,7 @@
 #include "core/fill.h"
 #include "core/opcode.h"
 #include "core/plan.h"
+#include "core/processors.h"
 #include "core/reuse.h"
 #include "core/stepper.h"
 #include "ffi/handlers.h"
@@ -299,6 +300,7 @@ NB_MODULE(_core, m) {
   nb::set_leak_warnings(false);
   m.attr("MAGIC") = kMagic;
   m.attr("VERSION") = kVersion;
+  m.attr("MOST_WORKERS") = kMostWorkers;
   m.def("opcodes", &opcodes, "Instruction numbers by name.");
   m.def("dtypes", &dtypes, "Element type codes by NumPy name.");
   m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by target name.");

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxrec.data._parse import Grammar, LineError, parse_line
 from jaxrec.data._tree import Tree
@@ -30,6 +30,11 @@ class TreebankError(ValueError):
         self.path = path
         self.line = line
         self.column = column
+        self._message = message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Takes it apart for pickle, which else makes an exception of its text alone."""
+        return type(self), (self.path, self.line, self.column, self._message)
 
 
 class Treebank(NamedTuple):

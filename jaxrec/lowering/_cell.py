@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +18,6 @@ from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
 
 Env = dict[Value, Any]
-Lookup = Callable[[Env, Atom], Any]
-
 
 ROWS = "rows of a wave"
 """The name of the axis of the calls of a wave."""
@@ -36,14 +34,9 @@ def row_function(
         constant: parts of the rows that it writes without a derivative, besides those that control
             alone reads.
     """
-    cell, root = spec.cell, program.binding.outer_of
+    cell, outer_of = spec.cell, program.binding.outer_of
     ahead = program.graph.functions[cell.function].order - program.order
     still_parts = program.deciding.union(constant)
-
-    def lookup(env: Env, atom: Atom) -> Any:
-        if isinstance(atom, Const):
-            return jnp.asarray(atom.value, atom.aval.dtype)
-        return env[root.get(atom, atom)]
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         outers, inputs = (still(x, max(ahead, 0)) for x in (outers, inputs))
@@ -51,12 +44,12 @@ def row_function(
         env.update(zip(cell.exports, exports, strict=True))
         for parts, row in zip(spec.input_parts, inputs, strict=True):
             env.update(zip(parts, unpack(row, [v.aval for v in parts]), strict=True))
-        evaluate(cell.ops, env, lookup, -ahead)
+        run_ops(cell.ops, env, outer_of, -ahead)
         return [
             pack(
                 [
                     jax.lax.stop_gradient(x) if (c, k) in still_parts else x
-                    for k, x in enumerate(lookup(env, atom) for atom in parts)
+                    for k, x in enumerate(_value(env, outer_of, atom) for atom in parts)
                 ]
             )
             for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
@@ -83,34 +76,40 @@ def unpack(row: Any, avals: Sequence[Any], batch: int = 0) -> list[Any]:
     return [x.reshape(*x.shape[:batch], *a.shape) for x, a in zip(pieces, avals, strict=True)]
 
 
-def evaluate(ops: Sequence[Op], env: Env, lookup: Lookup, order: int = 0) -> None:
+def run_ops(ops: Sequence[Op], env: Env, outer_of: Mapping[Value, Value], order: int = 0) -> None:
     """Runs call-free operations in order, adding their results to the environment.
 
     Args:
         ops: the operations.
         env: the values known so far.
-        lookup: finds the value of an operand.
+        outer_of: the values that stand for an outer one, which is known instead.
         order: how often derivatives have been taken of them already, see `apply_equation`.
     """
     for op in ops:
         if isinstance(op, Prim):
-            outs = apply_equation(op.eqn, [lookup(env, a) for a in op.inputs], order)
+            outs = apply_equation(op.eqn, [_value(env, outer_of, a) for a in op.inputs], order)
         else:
             assert isinstance(op, Switch)
-            outs = _evaluate_switch(op, env, lookup, order)
+            outs = _run_switch(op, env, outer_of, order)
         env.update(zip(op.outputs, outs, strict=True))
 
 
-def _evaluate_switch(op: Switch, env: Env, lookup: Lookup, order: int) -> list[Any]:
+def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], order: int) -> list[Any]:
     def branch(region: Region) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             scope = dict(env)
-            evaluate(region.ops, scope, lookup, order)
-            return [lookup(scope, atom) for atom in region.results]
+            run_ops(region.ops, scope, outer_of, order)
+            return [_value(scope, outer_of, atom) for atom in region.results]
 
         return run
 
-    return jax.lax.switch(lookup(env, op.index), [branch(r) for r in op.regions])
+    return jax.lax.switch(_value(env, outer_of, op.index), [branch(r) for r in op.regions])
+
+
+def _value(env: Env, outer_of: Mapping[Value, Value], atom: Atom) -> Any:
+    if isinstance(atom, Const):
+        return jnp.asarray(atom.value, atom.aval.dtype)
+    return env[outer_of.get(atom, atom)]
 
 
 def wave_function(

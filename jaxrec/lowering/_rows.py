@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._handlers import call_handler
 
 
 def gather(tape: Any, rows: Any) -> Any:
@@ -41,9 +41,8 @@ def _is_packed(dtype: np.dtype) -> bool:
 
 def _gather_by_platform(tape: Any, rows: Any) -> Any:
     def on_cpu(tape: Any, rows: Any) -> Any:
-        register_handlers()
         out = jax.ShapeDtypeStruct((*rows.shape, *tape.shape[1:]), tape.dtype)
-        return jax.ffi.ffi_call("jaxrec_gather_rows", out, vmap_method="sequential")(tape, rows)
+        return call_handler("jaxrec_gather_rows", out, tape, rows)
 
     return lax.platform_dependent(tape, rows, cpu=on_cpu, default=gather)
 
@@ -72,10 +71,9 @@ def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
         return _sum_by_gather(ct_tape, reader_rows, pointers)
 
     def on_cpu(*operands: Any) -> Any:
-        register_handlers()
         shape = (pointers.shape[0] - 1, *ct_tape.shape[1:])
         out = jax.ShapeDtypeStruct(shape, ct_tape.dtype)
-        return jax.ffi.ffi_call("jaxrec_sum_rows", out, vmap_method="sequential")(*operands)
+        return call_handler("jaxrec_sum_rows", out, *operands)
 
     operands = (ct_tape, reader_rows, pointers)
     return lax.platform_dependent(*operands, cpu=on_cpu, default=_sum_by_gather)

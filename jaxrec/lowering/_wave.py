@@ -11,7 +11,7 @@ from jax import lax
 
 from jaxrec import _compat
 from jaxrec.lowering._rows import gather
-from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -35,11 +35,10 @@ def empty_tapes(rows: Sequence[int], avals: Sequence[Any]) -> list[Any]:
         return blank_tapes(rows, avals)
 
     def on_cpu() -> list[Any]:
-        register_handlers()
         plain = [k for k, aval in enumerate(avals) if _is_plain(aval)]
         types = [jax.ShapeDtypeStruct((rows[k], *avals[k].shape), avals[k].dtype) for k in plain]
-        call = jax.ffi.ffi_call("jaxrec_allocate", types, vmap_method="sequential")
-        made = dict(zip(plain, call(), strict=True)) if plain else {}
+        made = call_handler("jaxrec_allocate", types) if plain else []
+        made = dict(zip(plain, made, strict=True))
         return [made[k] if k in made else _blank(rows[k], a) for k, a in enumerate(avals)]
 
     return jax.lax.platform_dependent(cpu=on_cpu, default=lambda: blank_tapes(rows, avals))

@@ -147,7 +147,7 @@ def produce(
         sibling: the sibling before.
     """
     ancestral, fraternal, predictive = _states(weights, parent, sibling)
-    may = jnp.stack([depth < limits[0], (depth > 0) & (place + 1 < limits[1])])
+    may = jnp.stack([(depth < limits[0]) & (limits[1] > 0), (depth > 0) & (place + 1 < limits[1])])
     decided = (topology_scores(weights, predictive) > 0) & may
     scores = word_scores(weights, predictive, decided.astype(predictive.dtype))
     word = best(scores)

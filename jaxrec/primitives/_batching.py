@@ -28,7 +28,8 @@ class Batch:
         params: parameters of the batched invocation, its capacity undecided unless declared.
         operands: its operands.
         size: size of the new axis.
-        alike: whether all examples have the same control arguments, and read the same of arrays.
+        single: parameters of the invocation of one example.
+        examples: the types of its operands.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Batch:
             apart: outer values that get the axis although they do not have it.
             bare: whether the roots' arguments have no axis of lanes, as there is one lane.
         """
-        self.old, self._bare = params, bare
+        self.single, self._bare = params, bare
         self.size = axis_size(operands, dims) if size is None else size
-        self._examples = [example(x, d) for x, d in zip(operands, dims, strict=True)]
+        self.examples = [example(x, d) for x, d in zip(operands, dims, strict=True)]
         self._mapped = [d is not _compat.not_mapped for d in dims]
         for k in apart:
             self._mapped[k] = True
@@ -64,29 +65,25 @@ class Batch:
         self.operands = [
             self.operand(k, x, d) for k, (x, d) in enumerate(zip(operands, dims, strict=True))
         ]
-        self.alike = not any(self._mapped[k] for k in params.controlling)
+        alike = not any(self._mapped[k] for k in params.controlling)
         self.params = dataclasses.replace(
             params,
             lanes=params.lanes * self.size,
             patterns=tuple(p for p, _ in combined),
             max_calls=None,
-            copies=params.copies * (self.size if self.alike else 1),
+            copies=params.copies * (self.size if alike else 1),
         )
-
-    def one_example(self) -> list[Any]:
-        """The types of the operands of one example."""
-        return self._examples
 
     def operand(self, k: int, x: Any, dim: Any) -> Any:
         """Lays out a value of the type of operand `k` for the batched invocation."""
-        if k < self.old.num_outers and not self._mapped[k]:
+        if k < self.single.num_outers and not self._mapped[k]:
             return x
-        if k >= self.old.num_outers:
-            if k < self.old.first_data and _compat.is_known(x):  # and stays so inside of jit
+        if k >= self.single.num_outers:
+            if k < self.single.first_data and _compat.is_known(x):  # and stays so inside of jit
                 return _compat.on_known(lambda x: self._root(x, dim), x)
             return self._root(x, dim)
         x = _at_front(x, dim, self.size)
-        if self.old.patterns[k] is None:
+        if self.single.patterns[k] is None:
             return x
         if self._repeats[k] > 1:
             x = jnp.tile(x, (1, self._repeats[k], *(1,) * (x.ndim - 2)))
@@ -95,37 +92,37 @@ class Batch:
     def _root(self, x: Any, dim: Any) -> Any:
         """An argument of the roots, of one example each, for the lanes of all."""
         x = _at_front(x, dim, self.size)
-        return x if self._bare else x.reshape(self.size * self.old.lanes, *x.shape[2:])
+        return x if self._bare else x.reshape(self.size * self.single.lanes, *x.shape[2:])
 
     def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
         """Takes a cotangent of operand `k` apart by example; `lanes` as before batching."""
-        if k >= self.old.num_outers:
-            return x.reshape(self.size, self.old.lanes, *x.shape[1:])
-        pattern = self.old.patterns[k] or lanes
+        if k >= self.single.num_outers:
+            return x.reshape(self.size, self.single.lanes, *x.shape[1:])
+        pattern = self.single.patterns[k] or lanes
         if pattern is None:
             return x
-        if self.old.patterns[k] is None:
+        if self.single.patterns[k] is None:
             return x.reshape(self.size, pattern[1], *x.shape[1:])
         apart = x.reshape(self.size, self._repeats[k], pattern[1], *x.shape[1:])
         return apart.sum(1)
 
     def cotangent_lanes(self, k: int, lanes: LanePattern | None) -> LanePattern | None:
         """How lanes index the cotangent of outer value `k`, kept apart by example."""
-        if k >= self.old.num_outers or self.params.patterns[k] is not None:
+        if k >= self.single.num_outers or self.params.patterns[k] is not None:
             return None
         if lanes is None:
-            return (self.old.lanes, self.size)
+            return (self.single.lanes, self.size)
         return (lanes[0], self.size * lanes[1])
 
     def split_outcome(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """The outcome of the batched invocation with the new axis in front."""
-        count = len(self.old.program.result_avals)
-        split = _apart(outs[:count], self.size, self.old.lanes)
-        if self.old.collect:
+        count = len(self.single.program.result_avals)
+        split = _apart(outs[:count], self.size, self.single.lanes)
+        if self.single.collect:
             lane, valid = outs[-2], outs[-1]
             groups = _Groups(self, lane, valid.sum())
             split += [groups.split(x) for x in outs[count:-2]]
-            split += [groups.split(lane) % self.old.lanes, groups.valid]
+            split += [groups.split(lane) % self.single.lanes, groups.valid]
         return split, [0] * len(split)
 
     def split_linear(
@@ -133,7 +130,7 @@ class Batch:
     ) -> tuple[list[Any], list[int]]:
         """The differentiable part of an outcome with the new axis in front."""
         count = len(outs) // 2 if reports else len(outs)
-        split = _apart(outs[:count], self.size, self.old.lanes)
+        split = _apart(outs[:count], self.size, self.single.lanes)
         if reports:
             groups = _Groups(self, *reports)
             split += [groups.split(x) for x in outs[count:]]
@@ -156,10 +153,10 @@ class _Groups:
     """Reported calls by example: they come in the order of lanes, so each example's are a run."""
 
     def __init__(self, batch: Batch, lane: Any, count: Any) -> None:
-        old_calls = batch.old.max_calls or batch.params.max_calls
+        old_calls = batch.single.max_calls or batch.params.max_calls
         assert old_calls is not None
         numbers = jnp.arange(lane.shape[0])
-        example = jnp.where(numbers < count, lane // batch.old.lanes, batch.size)
+        example = jnp.where(numbers < count, lane // batch.single.lanes, batch.size)
         examples = jnp.arange(batch.size)
         first = jnp.searchsorted(example, examples)
         size = jnp.searchsorted(example, examples, side="right") - first

@@ -34,6 +34,9 @@ rec_switch_p.multiple_results = True
 call_path_p = Primitive("call_path")
 call_path_p.multiple_results = True
 
+# Many calls may get one key, from which each makes its own.
+_compat.leaves_keys(rec_call_p, rec_switch_p)
+
 
 def rec_call(callee: Any, operands: Sequence[Any], result: Sequence[ShapedArray]) -> list[Any]:
     """Stages a call of `callee` (an `Instance`) whose results have the types `result`."""

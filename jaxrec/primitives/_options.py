@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 
+from jaxrec._core import MOST_WORKERS
 from jaxrec._errors import SignatureError
-from jaxrec.executors.host._options import MOST_WORKERS, is_count
+from jaxrec.executors.host._options import is_count
 
 
 @dataclasses.dataclass(frozen=True)

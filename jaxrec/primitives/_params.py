@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec.executors.host._options import HostOptions
-from jaxrec.graph._ir import Atom, Const, Op, Prim, Value, walk
-from jaxrec.lowering._cell import evaluate
+from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
+from jaxrec.lowering._cell import run_ops
 from jaxrec.lowering._forward import Bound
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, Tables, make_layout, widths_of
@@ -169,14 +169,7 @@ def control_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
 
     def compute(*given: Any) -> Any:
         env = {program.outers[k]: x for k, x in zip(used, given, strict=True)}
-        root = program.binding.outer_of
-
-        def lookup(env: dict[Value, Any], atom: Atom) -> Any:
-            if isinstance(atom, Const):
-                return jax.numpy.asarray(atom.value, atom.aval.dtype)
-            return env[root.get(atom, atom)]
-
-        evaluate(ops, env, lookup)
+        run_ops(ops, env, program.binding.outer_of)
         return env[value]
 
     if any(patterns):

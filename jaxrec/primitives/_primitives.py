@@ -53,6 +53,7 @@ for _primitive in (
     rec_schedule_p,
 ):
     _primitive.multiple_results = True
+    _compat.leaves_keys(_primitive)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,7 +72,7 @@ _compat.register_jvp(rec_forward_p, _forward_jvp)
 def _forward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     batch = batch_of(params, operands, dims)
     outs, out_dims = batch.split_outcome(rec(batch.operands, batch.params.differentiated()))
-    types = residual_types(params, wrt, batch.one_example())
+    types = residual_types(params, wrt, batch.examples)
     blank = blank_residuals(types)
     return [*outs, *blank], [*out_dims, *(_compat.not_mapped for _ in blank)]
 

@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _core
 from jaxrec._errors import from_message
-from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._limits import limits_for
 from jaxrec.schedule._plan import LanePattern, lane_numbers
 from jaxrec.split._native import NativeProgram
@@ -81,11 +81,9 @@ def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]
     shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in call.types]
 
     def on_cpu(*arrays: Any) -> list[Any]:
-        register_handlers()
-        staged = jax.ffi.ffi_call(_TARGET, shapes, vmap_method="sequential")
-        attributes = {name: np.int64(x) for name, x in call.settings.items()}
-        names, outer_lanes = call.program.names, call.outer_lanes
-        return list(staged(*arrays, names=names, outer_lanes=outer_lanes, **attributes))
+        fixed = {name: np.int64(x) for name, x in call.settings.items()}
+        fixed |= {"names": call.program.names, "outer_lanes": call.outer_lanes}
+        return list(call_handler(_TARGET, shapes, *arrays, **fixed))
 
     first = 1 + len(roots)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrec import _core
 from jaxrec._errors import from_message
-from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
 from jaxrec.split._program import Program
@@ -59,10 +59,9 @@ def plan_in_program(program: Program, layout: Layout, inputs: PlanInputs) -> Tab
 def _ffi_plan(
     program: Program, layout: Layout, inputs: PlanInputs, arrays: Sequence[Any]
 ) -> list[Any]:
-    register_handlers()
-    types = jax.tree.leaves(table_types(program, layout))
-    call = jax.ffi.ffi_call(_TARGET, types, vmap_method="sequential")
-    made = call(
+    made = call_handler(
+        _TARGET,
+        jax.tree.leaves(table_types(program, layout)),
         *arrays,
         **request_attributes(program, layout, inputs),
         readers=np.int64(layout.readers),

@@ -278,10 +278,10 @@ class TracedProgram:
                     raise
         raise RecursionLimitError(
             f"{instance.name} never ends: every path through its body calls {instance.name} again "
-            "before it returns, so it has no base case and its result type cannot be inferred. "
-            "Choose between base case and recursion with jaxrec.cond or jaxrec.switch, or, if "
-            "the base case is a loop that runs no iteration or is chosen by jax.lax.cond, declare "
-            "the result type: rec_fn(out=...), such as out=jax.ShapeDtypeStruct((), jnp.float32)."
+            "before it returns, unless jax.lax.cond or a loop chooses, so it has no base case that "
+            "gives its result type. Choose between base case and recursion with jaxrec.cond or "
+            "jaxrec.switch, or declare the result type: rec_fn(out=...), such as "
+            "out=jax.ShapeDtypeStruct((), jnp.float32)."
         )
 
     @contextlib.contextmanager

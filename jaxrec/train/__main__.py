@@ -38,7 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        print("interrupted: --resume goes on from the last checkpoint", file=sys.stderr)
+        print(
+            "interrupted: --resume goes on from the last checkpoint, if there is one yet",
+            file=sys.stderr,
+        )
         return 130
     print(last_line(result))
     return 0

@@ -25,7 +25,7 @@ def save_curve(path: Path, history: Sequence[Mapping[str, Any]], title: str) -> 
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     epochs = [entry["epoch"] for entry in history]
     left.plot(epochs, [entry["loss"] for entry in history], marker="o", color="tab:red")
     _label(left, "training loss (nats a tree)")

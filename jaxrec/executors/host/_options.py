@@ -11,10 +11,8 @@ import jax
 import numpy as np
 
 from jaxrec import _compat
+from jaxrec._core import MOST_WORKERS
 from jaxrec._errors import UnsupportedError
-
-MOST_WORKERS = 4096
-"""Threads that one call may ask for."""
 
 POLICIES = ("adaptive", "batch", "split", "alone")
 
