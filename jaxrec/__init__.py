@@ -21,10 +21,10 @@ from jaxrec._errors import (
 from jaxrec._errors import (
     UnsupportedError as UnsupportedError,
 )
-from jaxrec.executors._choice import executor as executor
+from jaxrec._executor import executor as executor
+from jaxrec._rec_fn import rec_fn as rec_fn
 from jaxrec.trace._control_flow import cond as cond
 from jaxrec.trace._control_flow import switch as switch
-from jaxrec.trace._rec_fn import rec_fn as rec_fn
 
 # isort: split
 # These are written with the names above.

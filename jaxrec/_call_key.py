@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec._errors import SignatureError
-from jaxrec.primitives._call import call_path
 from jaxrec.trace import _context
+from jaxrec.trace._call import call_path
 from jaxrec.trace._paths import ROOT, fold_path
 
 

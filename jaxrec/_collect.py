@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrec._errors import SignatureError
-from jaxrec.trace._rec_fn import RecFn
+from jaxrec._rec_fn import RecFn
 
 
 def collect(f: Any, in_axes: Any = None) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """The one module that touches JAX internals.
 
-Everything else in jaxrec uses documented names. What is here has no public counterpart yet in the
-versions that jaxrec supports.
+What is here has no public counterpart yet in the versions that jaxrec supports. Everything else in
+jaxrec uses public names, and of their objects a few methods that the documentation leaves out.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Functions of some of a list of values, for JAX to differentiate or batch by those."""
+"""Lists of values with some of them replaced."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_names_of_the_contract_are_exported() -> None:
 
 
 def test_executors_of_the_readme_are_those_there_are() -> None:
-    from jaxrec.executors._choice import EXECUTORS
+    from jaxrec._executor import EXECUTORS
 
     section = README[README.index("## Executors") : README.index("## What recursion may do")]
     assert set(re.findall(r'^\* `"(\w+)"`', section, flags=re.M)) == set(EXECUTORS)

@@ -27,7 +27,7 @@ EXAMPLES = {test.name: test for name in modules() for test in examples_of(name)}
 
 
 def test_there_are_examples():
-    assert "jaxrec.trace._rec_fn.rec_fn" in EXAMPLES
+    assert "jaxrec._rec_fn.rec_fn" in EXAMPLES
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

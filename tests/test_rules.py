@@ -15,7 +15,7 @@ import pytest
 from zoo import JAXREC, PYTHON, Language, assert_close
 
 import jaxrec as jr
-from jaxrec.lowering._repeatable import is_linear
+from jaxrec.lowering._repeatable import is_repeatable
 
 RULES: dict[str, Callable[[Language], Any]] = {}
 
@@ -346,7 +346,7 @@ def test_rules_that_are_linear(backward: Any, known: bool) -> None:
 
     f(jnp.ones(2), 1)
     program = next(iter(vars(f)["_cache"].values())).program
-    assert all(is_linear(program, spec) for spec in program.cells) is known
+    assert all(is_repeatable(program, spec) for spec in program.cells) is known
 
 
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])

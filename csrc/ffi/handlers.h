@@ -13,8 +13,8 @@
 extern "C" XLA_FFI_Error* jaxrec_plan(XLA_FFI_CallFrame* call_frame);
 
 /// Leaves its results as XLA allocated them: `jaxrec_allocate`. A tape needs no initial value,
-/// since every row that is read was written, and XLA has no operation that makes an array without
-/// one.
+/// since nothing depends on what a row holds before it is written, and XLA has no operation that
+/// makes an array without one. Large ones ask for large pages: see core/pages.h.
 extern "C" XLA_FFI_Error* jaxrec_allocate(XLA_FFI_CallFrame* call_frame);
 
 /// Rows of a tape: `jaxrec_gather_rows`. Arguments: the tape [n, ...], row numbers (int32 [m]).

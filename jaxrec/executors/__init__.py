@@ -1,1 +1,1 @@
-"""Who runs an invocation: the choice, and the definitional interpreter."""
+"""Who runs an invocation: the definitional interpreter, and the launches of executor "host"."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, RecursionLimitError
+from jaxrec._order import apply_equation, still
 from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value
-from jaxrec.primitives._order import apply_equation, still
 from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
 
 Env = dict[Value, Any]

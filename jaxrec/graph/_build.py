@@ -1,7 +1,7 @@
 """From jaxprs with `rec_call` equations to the static tagged graph.
 
-Nested `jit`, `checkpoint` and closed calls are inlined, `cond` becomes Switch and Merge, and what
-JAX alone evaluates (loops and custom derivatives that make no calls) stays one operation.
+Nested `jit` and closed calls are inlined, `cond` becomes Switch and Merge, and what JAX alone
+evaluates (loops, checkpoints and custom derivatives that make no calls) stays one operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
-from jaxrec.primitives._call import (
+from jaxrec.trace._call import (
     calls_in,
     closed_branches,
     makes_calls,

@@ -1,4 +1,4 @@
-"""The specification of a graph as code: run after every pass that makes one."""
+"""The specification of a graph as code: every graph is checked before it is split."""
 
 from __future__ import annotations
 

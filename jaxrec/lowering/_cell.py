@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec._errors import UnsupportedError
-from jaxrec.executors._choice import inside_a_cell
+from jaxrec._executor import inside_a_cell
+from jaxrec._order import apply_equation, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
-from jaxrec.primitives._order import apply_equation, still
 from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
 

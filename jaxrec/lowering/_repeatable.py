@@ -14,7 +14,7 @@ from jaxrec.lowering._cell import row_function
 from jaxrec.split._program import CellSpec, Program
 
 
-def is_linear(program: Program, spec: CellSpec) -> bool:
+def is_repeatable(program: Program, spec: CellSpec) -> bool:
     """Whether the backward pass of a cell is known to be linear."""
     if not any(_linear.has_backward_rule(names_of(op)) for op in spec.cell.ops):
         return True

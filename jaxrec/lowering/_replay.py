@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec import _compat
+from jaxrec._order import MAX_ORDER
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._forward import (
@@ -28,9 +29,8 @@ from jaxrec.lowering._forward import (
     results,
     with_roots,
 )
-from jaxrec.lowering._repeatable import is_linear
+from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather, row_mask
-from jaxrec.primitives._order import MAX_ORDER
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -52,15 +52,11 @@ def replay(bound: Bound) -> list[Any]:
 
 
 def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
-    linear = all(is_linear(program, spec) for program in _orders(bound.program))
+    linear = all(is_repeatable(program, spec) for program in _orders(bound.program))
     compute = plain_cell(bound, spec, width).run if linear else _cell_by_row(bound, spec, width)
 
     def without_padding(valid: Any, outers: Any, exports: Any, inputs: Any) -> Any:
-        by_row = _wave.outer_by_row(spec, bound.patterns)
-        wide = [
-            x if own else jnp.broadcast_to(x, (width, *x.shape))
-            for x, own in zip(outers, by_row, strict=True)
-        ]
+        wide = _wave.outers_with_rows(spec, bound.patterns, outers, width)
         return [_moving(valid, x) for x in wide], exports, [_moving(valid, x) for x in inputs]
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:

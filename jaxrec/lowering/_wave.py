@@ -133,6 +133,17 @@ def outer_by_row(spec: CellSpec, patterns: Sequence[LanePattern | None]) -> list
     return [patterns[position] is not None for position in spec.outers]
 
 
+def outers_with_rows(
+    spec: CellSpec, patterns: Sequence[LanePattern | None], outers: Sequence[Any], width: int
+) -> list[Any]:
+    """The outer values of a cell, all with a row axis."""
+    by_row = outer_by_row(spec, patterns)
+    return [
+        x if own else jnp.broadcast_to(x, (width, *x.shape))
+        for x, own in zip(outers, by_row, strict=True)
+    ]
+
+
 def cell_lanes(spec: CellSpec, tables: Tables, start: Any, width: int) -> Any:
     """The lanes of `width` cell rows from `start`."""
     return block(tables.cells[spec.cell.index].lane, start, width)

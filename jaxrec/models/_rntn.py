@@ -101,4 +101,4 @@ class RNTN(TreeClassifier):
     def states(self, forest: Forest) -> NodeStates:
         """The state of every node below ``forest.roots``."""
         _, calls = jr.collect(rntn, in_axes=(None, None, 0))(self.weights(), forest, forest.roots)
-        return node_states(calls.results, calls.args[2], calls.valid, forest.left.shape[0])
+        return node_states(calls.results, calls.args[2], calls.valid, forest.num_nodes)

@@ -117,4 +117,4 @@ class TreeLSTM(TreeClassifier):
             self.weights(), forest, forest.roots
         )
         hidden, _ = calls.results
-        return node_states(hidden, calls.args[2], calls.valid, forest.left.shape[0])
+        return node_states(hidden, calls.args[2], calls.valid, forest.num_nodes)

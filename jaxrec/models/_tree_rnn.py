@@ -82,4 +82,4 @@ class TreeRNN(TreeClassifier):
         _, calls = jr.collect(tree_rnn, in_axes=(None, None, 0))(
             self.weights(), forest, forest.roots
         )
-        return node_states(calls.results, calls.args[2], calls.valid, forest.left.shape[0])
+        return node_states(calls.results, calls.args[2], calls.valid, forest.num_nodes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
-from jaxrec.executors.host._options import host_options
+from jaxrec._host_options import host_options
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.graph._ir import Value
 from jaxrec.primitives._batching import Batch

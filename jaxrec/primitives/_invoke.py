@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
-from jaxrec.executors._choice import Choice, current_executor
+from jaxrec._executor import Choice, current_executor
 from jaxrec.graph._build import build_graph
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._native import is_native

@@ -11,7 +11,7 @@ import jax
 
 from jaxrec._core import MOST_WORKERS
 from jaxrec._errors import SignatureError
-from jaxrec.executors.host._options import is_count
+from jaxrec._host_options import is_count
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from jaxrec import _compat
-from jaxrec.executors.host._options import HostOptions
+from jaxrec._host_options import HostOptions
 from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
-from jaxrec.lowering._forward import Bound
+from jaxrec.lowering._forward import Bound, CellAt, plain_cell
 from jaxrec.lowering._run import run
-from jaxrec.schedule._layout import Layout, Tables, make_layout, widths_of
+from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs
 from jaxrec.split._program import Program
 
@@ -107,19 +107,18 @@ class Params:
 
 
 def run_invocation(
-    params: Params, layout: Layout, operands: Sequence[Any], *cells: Any, scheduled: bool = True
+    params: Params,
+    layout: Layout,
+    operands: Sequence[Any],
+    cell_at: CellAt = plain_cell,
+    residual_tapes: Sequence[Sequence[Any]] | None = None,
+    *,
+    scheduled: bool = True,
 ) -> tuple[Bound, list[Any], list[list[Any]]]:
     """Schedules and runs an invocation: `jaxrec.lowering._run.run` on its operands."""
-    return run(
-        params.program,
-        layout,
-        params.patterns,
-        plan_inputs(params, operands),
-        operands[: params.num_outers],
-        operands[params.first_data :],
-        *cells,
-        scheduled=scheduled,
-    )
+    waiting = bound(params, layout, table_types(params.program, layout), operands)
+    inputs = plan_inputs(params, operands)
+    return run(waiting, inputs, cell_at, residual_tapes, scheduled=scheduled)
 
 
 def bound(params: Params, layout: Layout, tables: Tables, operands: Sequence[Any]) -> Bound:

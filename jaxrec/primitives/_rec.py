@@ -13,6 +13,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, UnsupportedError
+from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
@@ -21,7 +22,6 @@ from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
 from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
-from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound, run_invocation
 from jaxrec.primitives._primitives import (
     Wrt,

@@ -12,10 +12,10 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
 from jaxrec import _compat
+from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, results, run_forward
 from jaxrec.primitives._batching import Batch, axis_size
-from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
     Wrt,

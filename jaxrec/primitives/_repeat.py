@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrec import _compat
-from jaxrec.executors.host._options import default_device
+from jaxrec._host_options import default_device
 from jaxrec.primitives._native import prepared, run_native_now
 from jaxrec.primitives._params import Params
 

@@ -14,9 +14,9 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.lowering._replay import replay
-from jaxrec.primitives._order import hidden_zero
 from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import Wrt
 from jaxrec.schedule._layout import (

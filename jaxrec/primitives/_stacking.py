@@ -1,4 +1,4 @@
-"""`vmap` of the linear primitives: over tangents alone, or with residuals made afresh."""
+"""What the linear primitives do where residuals are missing or shared: under `vmap`, on "graph"."""
 
 from __future__ import annotations
 

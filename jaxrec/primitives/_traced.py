@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec.executors.host._options import default_device
+from jaxrec._host_options import default_device
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.split._program import Program
 from jaxrec.trace._closure import Closure

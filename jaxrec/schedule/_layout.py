@@ -147,16 +147,16 @@ def _widest(program: Program, lanes: int, max_calls: int) -> int:
         _WAVE_BYTES / max(program.call_bytes, 1),
     )
     enough = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
-    return min(ready, enough, _power_of_two(max(max_calls, 2)))
+    return min(ready, enough, power_of_two(max(max_calls, 2)))
 
 
 def _between(lanes: int, widest: int) -> int:
     """A quarter of the widest; or the number of roots, which nest in step, if that is less."""
     quarter = max(widest // 4, 2)
-    return quarter if lanes == 1 else min(quarter, max(_power_of_two(lanes), _FEWEST))
+    return quarter if lanes == 1 else min(quarter, max(power_of_two(lanes), _FEWEST))
 
 
-def _power_of_two(size: int) -> int:
+def power_of_two(size: int) -> int:
     """The least power of two that is not below a size."""
     return 1 << (size - 1).bit_length()
 
@@ -207,7 +207,7 @@ def make_layout(
             f"room for {max_calls} calls of {program.name} takes arrays of {rows} rows, more than "
             f"{_MOST_ROWS}. Bound the calls of one invocation by fewer: rec_fn(max_calls=...)."
         )
-    return _with_step_rows(layout) if readers else layout
+    return with_step_rows(layout) if readers else layout
 
 
 def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
@@ -221,7 +221,7 @@ def _wave_flops(program: Program) -> float:
     return _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
 
 
-def _with_step_rows(layout: Layout) -> Layout:
+def with_step_rows(layout: Layout) -> Layout:
     """The same sizes with room for a whole step behind the last row of a cell."""
     more = max(layout.step_rows - layout.pad, 0)
     return dataclasses.replace(layout, cell_rows=tuple(n + more for n in layout.cell_rows))

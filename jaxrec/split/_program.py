@@ -12,9 +12,9 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
+from jaxrec._order import has_rule
 from jaxrec.graph._check import check_graph
 from jaxrec.graph._ir import Atom, Call, Graph, Prim, Region, Switch, Value, region_atoms, walk
-from jaxrec.primitives._order import has_rule
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._bound import Visits, visits_of
 from jaxrec.split._bundles import Bundles, row_type

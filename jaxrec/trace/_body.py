@@ -15,7 +15,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
-from jaxrec.primitives._call import makes_calls
+from jaxrec.trace._call import makes_calls
 from jaxrec.trace._instance import Instance
 
 _LOOKED = (

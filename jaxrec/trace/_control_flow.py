@@ -18,9 +18,9 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError
-from jaxrec.primitives._call import makes_calls, rec_switch
 from jaxrec.trace import _context
 from jaxrec.trace._body import described
+from jaxrec.trace._call import makes_calls, rec_switch
 from jaxrec.trace._interrupt import Unresolved, to_end
 from jaxrec.trace._modules import kept
 from jaxrec.trace._pass import Pass

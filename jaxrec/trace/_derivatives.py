@@ -24,8 +24,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
 from jaxrec._errors import UnsupportedError
+from jaxrec._order import inactive
 from jaxrec._values import replaced
-from jaxrec.primitives._order import inactive
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._pass import Pass

@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
-from jaxrec.primitives._call import (
+from jaxrec.trace._call import (
     call_path_p,
     closed_branches,
     makes_calls,

@@ -20,7 +20,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from jaxrec import _compat
-from jaxrec.primitives._call import calls_inside, each_lane
+from jaxrec.trace._call import calls_inside, each_lane
 
 
 def lanes_apart() -> Any:

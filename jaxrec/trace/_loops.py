@@ -20,8 +20,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
-from jaxrec.primitives._call import call_path_p, rec_call_p
-from jaxrec.primitives._order import MAX_ORDER, has_rule, inactive
+from jaxrec._order import MAX_ORDER, has_rule, inactive
+from jaxrec.trace._call import call_path_p, rec_call_p
 from jaxrec.trace._derivatives import Rule
 from jaxrec.trace._evaluate import choose, evaluate, is_plain
 from jaxrec.trace._scan import Scan, counters, leaf_size, may_carry_control

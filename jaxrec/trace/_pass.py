@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxrec.primitives._call import rec_call
+from jaxrec.trace._call import rec_call
 from jaxrec.trace._instance import Definition, Instance
 from jaxrec.trace._signature import placeholder
 

@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec._jaxprs import within
-from jaxrec.primitives._call import call_path_p, calls_in, rec_call_p
+from jaxrec.trace._call import call_path_p, calls_in, rec_call_p
 from jaxrec.trace._evaluate import evaluate
 from jaxrec.trace._instance import Instance
 

@@ -25,9 +25,9 @@ from jax.extend.core import ClosedJaxpr
 
 from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
-from jaxrec.primitives._call import calls_in
 from jaxrec.trace import _context
 from jaxrec.trace._body import axes_of, floating_types, trace_body
+from jaxrec.trace._call import calls_in
 from jaxrec.trace._closure import Closure
 from jaxrec.trace._instance import Definition, Identity, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end

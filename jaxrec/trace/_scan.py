@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
-from jaxrec.primitives._call import MAX_UNROLLED, makes_calls, rec_call_p
+from jaxrec.trace._call import MAX_UNROLLED, makes_calls, rec_call_p
 from jaxrec.trace._scope import packed_shape
 
 _LEAF_EQUATIONS = 48

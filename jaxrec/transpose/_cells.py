@@ -206,14 +206,6 @@ class Replay:
         outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width, rows)
         return [*outers, *exports, *inputs]
 
-    def with_rows(self, spec: CellSpec, outers: Sequence[Any], width: int) -> list[Any]:
-        """The outer values of a cell, all with a row axis."""
-        by_row = _wave.outer_by_row(spec, self.bound.patterns)
-        return [
-            x if own else jnp.broadcast_to(x, (width, *x.shape))
-            for x, own in zip(outers, by_row, strict=True)
-        ]
-
     def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
         """The residuals of a cell."""
         return [_wave.block(t, start, width) for t in self.residuals[spec.cell.index]]

@@ -14,7 +14,7 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import Bound, operands_at
-from jaxrec.lowering._repeatable import is_linear
+from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather_rows, select_rows
 from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern
@@ -83,7 +83,7 @@ class After:
         self.replay, self.spec, self.ct_tapes, self.cut_tapes = replay, spec, ct_tapes, cut_tapes
         patterns = replay.bound.patterns
         self.lanes = {p: patterns[p] or lanes[p] for p in spec.outers if p in lanes}
-        self.own_rows = not is_linear(replay.bound.program, spec) or any(
+        self.own_rows = not is_repeatable(replay.bound.program, spec) or any(
             lane is not None and patterns[p] is None for p, lane in self.lanes.items()
         )
         self.width = min(replay.bound.layout.step_rows, self._affordable())
@@ -141,7 +141,7 @@ class After:
             bound, self.spec, self.replay.tapes, rows, gather_rows
         )
         if self.own_rows:
-            outers = self.replay.with_rows(self.spec, outers, self.width)
+            outers = _wave.outers_with_rows(self.spec, bound.patterns, outers, self.width)
         return [*outers, *exports, *inputs]
 
     def _saved(self, start: Any, values: list[Any]) -> list[Any]:

@@ -13,8 +13,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
 from jaxrec._errors import UnsupportedError
+from jaxrec._executor import inside_a_cell
 from jaxrec._values import replaced
-from jaxrec.executors._choice import inside_a_cell
 
 Policy = Callable[..., bool] | None
 

@@ -17,7 +17,9 @@ from jaxrec.split._program import Program
 from jaxrec.transpose._cells import Backward, has_cotangent
 
 
-def unread_parts(program: Program, collect: bool, without: Sequence[int]) -> frozenset[Part]:
+def parts_without_cotangent(
+    program: Program, collect: bool, without: Sequence[int]
+) -> frozenset[Part]:
     """The parts of rows that cells write, and that have no cotangent.
 
     Args:
@@ -38,7 +40,7 @@ def without_unread(
 
     Residuals are of cells that are differentiated as a whole. Others compute them again.
     """
-    unread = unread_parts(backward.program, backward.layout.collect, without)
+    unread = parts_without_cotangent(backward.program, backward.layout.collect, without)
     if not unread:
         return backward, residuals
     return backward.without(unread), [[] for _ in residuals]

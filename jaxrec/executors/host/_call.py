@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec._host_options import HostOptions
 from jaxrec.executors.host._failure import Failures
-from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import HostPlan, Rows
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList
 from jaxrec.lowering._forward import Bound

@@ -18,7 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec.schedule._layout import CellTables, Layout, Tables, bucket, ints, table_types
+from jaxrec.schedule._layout import (
+    CellTables,
+    Layout,
+    Tables,
+    bucket,
+    ints,
+    power_of_two,
+    table_types,
+    with_step_rows,
+)
 from jaxrec.split._program import CellSpec, Program
 
 _FEWEST_ROWS = 64
@@ -134,15 +143,12 @@ def host_layout(program: Program, sized: Layout, core: Any, domains: int = 1) ->
         max_waves=1,
         costs=(),  # kernels do not depend on them
     )
-    if not sized.readers:
-        return layout
-    more = max(layout.step_rows - layout.pad, 0)
-    return dataclasses.replace(layout, cell_rows=tuple(n + more for n in layout.cell_rows))
+    return with_step_rows(layout) if sized.readers else layout
 
 
 def roomy(rows: int) -> int:
     """The next power of two: kernels are compiled for each size of their tapes."""
-    return max(_FEWEST_ROWS, 1 << (rows - 1).bit_length())
+    return max(_FEWEST_ROWS, power_of_two(rows))
 
 
 def _blank_tables(program: Program, layout: Layout, core: Any, domains: int) -> Tables:

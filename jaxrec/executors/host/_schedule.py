@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from jaxrec import _core
+from jaxrec._host_options import HostOptions
 from jaxrec.executors.host._costs import (
     COPY_SECONDS,
     Costs,
@@ -27,7 +28,6 @@ from jaxrec.executors.host._costs import (
     measured_costs,
     pays,
 )
-from jaxrec.executors.host._options import HostOptions
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
 from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._stepped import step_forward

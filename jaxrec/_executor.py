@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxrec._errors import UnsupportedError
-from jaxrec.executors.host._options import Device, HostOptions, host_options
+from jaxrec._host_options import Device, HostOptions, host_options
 
 EXECUTORS = ("graph", "host", "reference")
 
