@@ -42,7 +42,7 @@ def buffer_types(
     """Shape and type of every output buffer, with `slack` rows more than needed."""
     entry = program.functions[program.entry]
     pad = 2 * rows.pad + slack
-    info = 4 + len(entry.results) * (1 + collect) + 2 * program.classes + len(program.cells)
+    info = 3 + len(entry.results) * (1 + collect) + len(program.cells)
     out: list[tuple[tuple[int, ...], str]] = [((info,), I32)]
     out.append(((len(rows.waves) + slack, rows.columns), I32))
     for cell, firings in zip(program.cells, rows.cell_rows, strict=True):
@@ -71,10 +71,8 @@ def expected(model: Model, rows: Rows, types: list[Any], *, collect: bool) -> li
     entry = program.functions[program.entry]
     out = [np.zeros(shape, dtype) for shape, dtype in types]
     it = iter(out)
-    depth = max((_depth(model, f) for f in range(len(model.frames))), default=0)
-    head = [len(rows.waves), len(model.frames), len(rows.collected), depth]
-    counts = [*rows.values, *map(len, rows.reads), *map(len, rows.cell_rows)]
-    next(it)[:] = [*head, *rows.result_start, *rows.collect_start, *counts]
+    head = [len(rows.waves), len(model.frames), len(rows.collected)]
+    next(it)[:] = [*head, *rows.result_start, *rows.collect_start, *map(len, rows.cell_rows)]
     waves = next(it)
     waves[:, 0] = -1
     if rows.waves:
@@ -160,6 +158,8 @@ def assert_matches_model(
     rows = model.lay_out(WIDTHS, COSTS, collect)
     schedule = plan(program, roots, outers, **options)
     assert schedule.waves.tolist() == rows.waves
+    depths = (_depth(model, f) for f in range(len(model.frames)))
+    assert schedule.depth == max(depths, default=0)
     assert schedule.value_rows == rows.values
     assert schedule.read_rows == [len(r) for r in rows.reads]
     assert schedule.cell_rows == [len(f) for f in rows.cell_rows]

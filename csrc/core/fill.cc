@@ -62,11 +62,9 @@ class Filler : private Buffers {
       return fail(program_error("info has " + std::to_string(out.size()) + " elements, expected " +
                                 std::to_string(expected)));
     const int32_t head[] = {static_cast<int32_t>(layout_.waves.size()), schedule_.frames->size(),
-                            static_cast<int32_t>(layout_.collected.size()),
-                            schedule_.expansion.depth};
+                            static_cast<int32_t>(layout_.collected.size())};
     int32_t* next = std::copy(std::begin(head), std::end(head), out.begin());
-    for (const auto* part : {&layout_.result_starts, &layout_.collect_starts, &layout_.value_rows,
-                             &layout_.read_rows, &layout_.cell_rows})
+    for (const auto* part : {&layout_.result_starts, &layout_.collect_starts, &layout_.cell_rows})
       next = std::copy(part->begin(), part->end(), next);
   }
 
@@ -307,8 +305,7 @@ void write_wave(const Schedule& schedule, size_t number, int32_t* row) {
 int64_t info_size(const Schedule& schedule) {
   const Program& program = schedule.program;
   const int64_t results = static_cast<int64_t>(program.entry_function().results.size());
-  return 4 + results * (schedule.collect ? 2 : 1) + 2 * static_cast<int64_t>(program.num_classes) +
-         static_cast<int64_t>(program.cells.size());
+  return 3 + results * (schedule.collect ? 2 : 1) + static_cast<int64_t>(program.cells.size());
 }
 
 Status fill(const Schedule& schedule, const std::vector<Array>& buffers,

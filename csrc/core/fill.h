@@ -17,10 +17,9 @@ struct FillOptions {
 
 /// The buffers, in order (int32 but for the typed control values):
 // clang-format off
-///   info         [4 + results * (1 + collect) + 2 * classes + cells]: number of waves, calls,
-///                collected calls, depth; the read row where each entry result starts; if collected,
-///                the same of each collected result; value rows a class; read rows a class; firings
-///                a cell
+///   info         [3 + results * (1 + collect) + cells]: number of waves, calls, collected calls;
+///                the read row where each entry result starts; if collected, the same of each
+///                collected result; firings a cell
 ///   waves        [most waves, 3 + max_out + max_in]: kind = cell * widths + width (-1: no wave),
 ///                count, cell row, value row of each output block, read row of each input block
 ///   a cell       for each input reads [F]: the value row that each cell row reads; for each output

@@ -126,7 +126,7 @@ void Replay::note(int32_t c, int32_t value_row, size_t table, int32_t place) {
 
 void Replay::results() {
   const Function& entry = program_.entry_function();
-  const int32_t* starts = tables_.ints(0) + 4;
+  const int32_t* starts = tables_.ints(0) + 3;
   for (size_t k = 0; k < entry.results.size(); ++k)
     for (int32_t lane = 0; lane < layout_.lanes; ++lane) {
       const int32_t row = tables_.ints(tables_.results + k)[lane];

@@ -300,18 +300,18 @@ jax.tree_util.register_dataclass(CellTables)
 jax.tree_util.register_dataclass(Tables)
 
 
-def _info_size(results: int, collect: bool, classes: int, cells: int) -> int:
-    return 4 + results * (2 if collect else 1) + 2 * classes + cells
+_HEAD = 3
+"""Counts in `Tables.info` before where results start; firings a cell come last."""
 
 
 def result_start(tables: Tables, k: int) -> jax.Array:
     """The first read row of result `k`, in its class."""
-    return tables.info[4 + k]
+    return tables.info[_HEAD + k]
 
 
 def collect_start(program: Program, tables: Tables, k: int) -> jax.Array:
     """The first read row of result `k` of the reported calls, in its class."""
-    return tables.info[4 + len(program.result_classes) + k]
+    return tables.info[_HEAD + len(program.result_classes) + k]
 
 
 def cell_count(program: Program, tables: Tables, cell: int) -> jax.Array:
@@ -325,7 +325,7 @@ def table_types(program: Program, layout: Layout) -> Tables:
     results, calls = range(len(program.result_classes)), layout.max_calls
     control = [program.graph.entry.params[k] for k in program.control]
     columns = 3 + program.max_outputs + program.max_inputs
-    info = _info_size(len(results), layout.collect, len(program.classes), len(cells))
+    info = _HEAD + len(results) * (2 if layout.collect else 1) + len(cells)
     pairs = zip(cells, layout.cell_rows, strict=True)
     return Tables(
         info=ints(info),
