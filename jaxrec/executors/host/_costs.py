@@ -37,7 +37,7 @@ _FLOPS = 4e10
 _SPLIT_FLOPS = 2e7
 """The arithmetic of a wave that XLA divides among the cores."""
 
-_MEASURED_SECONDS = 0.02
+_MEASURED_SECONDS = 0.01
 """Work from which on measuring costs pays."""
 
 _WAVES = 10

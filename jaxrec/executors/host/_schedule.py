@@ -93,7 +93,6 @@ def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> t
     sized, fired = _layout(params, max(core.num_calls, 1), readers), core.cell_rows
     if options.policy != "adaptive" or not pays(params, fired, sized.widths):
         return sized, guessed_costs(params.program, sized.widths, options.workers)
-    sized = dataclasses.replace(sized, widths=_more_widths(params, sized.widths, readers))
     costs = measured_costs(params, operands, fired, sized.widths)
     return dataclasses.replace(sized, costs=tuple(costs.alone)), costs
 
@@ -133,28 +132,28 @@ class _Taken:
 
 def _layout(params: Params, calls: int, readers: bool) -> Layout:
     """The sizes of an invocation of so many calls."""
-    assert params.host is not None
-    widths = widths_of(params.program, params.lanes, calls, readers=readers)
     return make_layout(
         params.program,
         params.lanes,
         params.max_calls if params.collect and params.max_calls else calls,
         collect=params.collect,
         readers=readers,
-        widths=widths[:1] if params.host.policy == "alone" else widths,
+        widths=_widths(params, calls, readers),
     )
 
 
-def _more_widths(params: Params, widths: tuple[int, ...], readers: bool) -> tuple[int, ...]:
-    """More widths to choose from, where it is known what a wave of each costs.
+def _widths(params: Params, calls: int, readers: bool) -> tuple[int, ...]:
+    """The widths to choose from; kernels are compiled only at those that a schedule takes.
 
-    Waves of a single call pay where a row costs much. And where the roots go in step with each
-    other, as many calls as there are roots are ready, or of a shard its share of them.
+    Where the roots go in step with each other, as many calls as there are roots are ready, or of a
+    shard its share of them.
     """
     assert params.host is not None
-    single = [] if readers else [1]
+    usual = widths_of(params.program, params.lanes, calls, readers=readers)
+    if params.host.policy == "alone":
+        return usual[:1]
     shares = {math.ceil(params.lanes / n) for n in (1, params.host.workers)}
-    return tuple(sorted({*widths, *single, *(n for n in shares if widths[0] < n < widths[-1])}))
+    return tuple(sorted({*usual, *(n for n in shares if usual[0] < n < usual[-1])}))
 
 
 def _shards(options: HostOptions, core: Any) -> int:
