@@ -25,8 +25,12 @@ from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
 from jax.core import ShapedArray, Tracer
-from jax.experimental.key_reuse._core import KeyReuseSignature, key_reuse_signatures
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
+
+try:
+    from jax.experimental.key_reuse import _core as _key_reuse
+except ImportError:  # an experiment of JAX, which may end: then nothing asks
+    _key_reuse = None
 
 Zero: Any = vars(_ad)["Zero"]
 _trace_context: Any = _config.trace_context
@@ -333,7 +337,9 @@ def settings(without: type) -> tuple[Any, ...]:
 
 def leaves_keys(*primitives: Primitive) -> None:
     """Says that primitives consume no random key that they get: `jax_debug_key_reuse` asks."""
-    key_reuse_signatures.update(dict.fromkeys(primitives, KeyReuseSignature()))
+    if _key_reuse is not None:
+        rule = _key_reuse.KeyReuseSignature()
+        _key_reuse.key_reuse_signatures.update(dict.fromkeys(primitives, rule))
 
 
 def evaluates_now() -> bool:
