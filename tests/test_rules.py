@@ -189,16 +189,8 @@ def check_second_derivatives(name: str) -> None:
     assert_close(got, second(loss_of(name, PYTHON))(point()), 1e-9)
 
 
-SMALLEST = {"rule_with_a_bias_in_cells"}
-"""Programs whose second derivatives are slow tests; others compile for up to minutes."""
-
-
-def marked(name: str) -> Any:
-    mark = pytest.mark.slow if name in SMALLEST else pytest.mark.exhaustive
-    return pytest.param(name, marks=mark)
-
-
-@pytest.mark.parametrize("name", [marked(n) for n in RULES if n != "rule_with_a_bias"])
+@pytest.mark.exhaustive  # they compile for up to minutes
+@pytest.mark.parametrize("name", [n for n in RULES if n != "rule_with_a_bias"])
 def test_second_derivatives(name: str) -> None:
     check_second_derivatives(name)
 

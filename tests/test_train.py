@@ -28,7 +28,8 @@ from jaxrec.train._task import load_task
 
 TINY = ["--hidden", "8", "--embed", "8", "--batch", "16", "--epochs", "2"]
 TINY_LISTOPS = ["--trees", "32", *TINY]
-RESUMABLE = [*TINY_LISTOPS, "--batch", "8", "--dropout", "0.3", "--checkpoint-every", "1"]
+DROPPING = [*TINY_LISTOPS, "--batch", "8", "--dropout", "0.3"]
+RESUMABLE = [*DROPPING, "--checkpoint-every", "1"]
 TREEBANK = """(3 (3 good) (2 film))
 (1 (0 bad) (2 (2 the) (2 film)))
 (2 (2 a) (2 film))
@@ -200,9 +201,9 @@ def test_json_has_no_nan():
 
 @pytest.mark.slow
 def test_going_on_after_the_end_trains_further(tmp_path):
-    whole = run(*RESUMABLE, "--epochs", "3", "--out", tmp_path / "whole")
-    run(*RESUMABLE, "--epochs", "2", "--out", tmp_path / "parts")
-    again = run(*RESUMABLE, "--epochs", "3", "--out", tmp_path / "parts", "--resume")
+    whole = run(*DROPPING, "--epochs", "2", "--out", tmp_path / "whole")
+    run(*DROPPING, "--epochs", "1", "--out", tmp_path / "parts")
+    again = run(*DROPPING, "--epochs", "2", "--out", tmp_path / "parts", "--resume")
     assert without_time(again) == without_time(whole)
 
 
