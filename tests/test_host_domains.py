@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import pytest
 from processes import check_in_a_process
 from zoo import JAXREC, assert_close, forest, loss, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
+from jaxrec.executors.host import _schedule
 
 RNN = tree_rnn(JAXREC)
 
@@ -227,3 +229,19 @@ class TestDivided:
             pytest.raises(jr.UnsupportedError, match=message),
         ):
             RNN(*args)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_waves_may_be_as_wide_as_the_share_of_a_worker(workers, monkeypatch):
+    @jr.rec_fn
+    def chain(w, x, n):
+        return jr.cond(n < 1, lambda: x, lambda: jnp.tanh(w @ chain(w, x, n - 1)))
+
+    made, make = [], _schedule.make_layout
+    monkeypatch.setattr(
+        _schedule, "make_layout", lambda *args, **sizes: made.append(sizes) or make(*args, **sizes)
+    )
+    with jr.executor("host", workers=workers, policy="split"):
+        jax.vmap(chain, (None, 0, None))(jnp.eye(64), jnp.ones((64, 64)), 40)
+    assert made
+    assert all({64 // workers, 64} <= set(sizes["widths"]) for sizes in made)
