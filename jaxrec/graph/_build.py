@@ -17,6 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
+from jaxrec.graph._sink import compute_where_read
 from jaxrec.trace._call import (
     calls_in,
     closed_branches,
@@ -41,7 +42,8 @@ def build_graph(program: TracedProgram) -> tuple[Graph, list[Any]]:
     """
     builder = _Builder()
     functions = tuple(builder.function(instance) for instance in program.instances)
-    return Graph(functions, tuple(builder.captured)), builder.captured_values
+    graph = compute_where_read(Graph(functions, tuple(builder.captured)))
+    return graph, builder.captured_values
 
 
 def region_of(closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Region | None:
