@@ -7,29 +7,10 @@
 
 namespace jaxrec {
 
-// While frames wait: what control may read, the shallowest first, so that calls at one depth meet
-// in one wave. When all calls are made: cells that nothing more can join, then the deepest, whose
-// results the most others wait for.
-int32_t Stepper::choose_cell() const {
-  int32_t best = -1;
-  bool best_urgent = false;
-  double best_depth = 0;
-  for (size_t i = 0; i < ready_.size(); ++i) {
-    if (ready_[i].firings.empty()) continue;
-    const auto cell = static_cast<int32_t>(i);
-    if (blocked_ == 0 && static_cast<int64_t>(ready_[i].firings.size()) == unfired_[i]) return cell;
-    const bool urgent = blocked_ > 0 && feeds_control_[i];
-    const double depth = urgent ? -ready_[i].average_depth() : ready_[i].average_depth();
-    if (best < 0 || urgent > best_urgent || (urgent == best_urgent && depth > best_depth))
-      best = cell, best_urgent = urgent, best_depth = depth;
-  }
-  return best;
-}
-
 Status Stepper::issue(int32_t number) {
   const Cell& cell = program_.cells[number];
-  Ready& ready = ready_[number];
-  const auto waiting = static_cast<int64_t>(ready.firings.size());
+  const std::deque<int32_t>& ready = ready_->of(number);
+  const auto waiting = static_cast<int64_t>(ready.size());
   covers_[covers_.size() == 1 ? 0 : number].cut(waiting, cut_);
   const int32_t width = cut_.front();
   const auto count = static_cast<int32_t>(std::min(waiting, widths_[width]));
@@ -37,17 +18,14 @@ Status Stepper::issue(int32_t number) {
   wave_ = {number * static_cast<int32_t>(widths_.size()) + width, count, next_cell_[number]};
   const auto first = static_cast<int32_t>(agenda_.order.size());
   agenda_.waves.push_back({width, first, count});
-  for (int32_t i = 0; i < count; ++i) find_inputs(ready.firings[i]);
+  for (int32_t i = 0; i < count; ++i) find_inputs(ready[i]);
   out_starts_.clear();
   taken_.clear();
   for (int32_t c : cell.outputs)
     out_starts_.push_back(take_rows(c, count, static_cast<int32_t>(widths_[width])));
   next_cell_[number] += count;
-  unfired_[number] -= count;
   for (int32_t i = 0; i < count; ++i) {
-    const int32_t firing = ready.firings.front();
-    ready.firings.pop_front();
-    ready.depths -= frames_[firings_[firing].frame].call->depth;
+    const int32_t firing = ready_->take(number, frames_[firings_[ready.front()].frame].call->depth);
     agenda_.order.push_back(firing);
     for (size_t k = 0; k < cell.outputs.size(); ++k) {
       const int32_t value = firings_[firing].output + static_cast<int32_t>(k);

@@ -1,7 +1,6 @@
 #include "core/stepper.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <limits>
 #include <new>
@@ -41,7 +40,7 @@ Status Stepper::start(const Request& request, const Room& room, std::unique_ptr<
 
 Status Stepper::start_unguarded(const Request& request, const Room& room) {
   Request own = request;
-  for (Array& outer : own.outers) outer = copy(outer);
+  for (Array& outer : own.outers) outer = copies_.add(outer);
   widths_.assign(request.widths.begin(), request.widths.end());
   costs_.assign(request.costs.begin(), request.costs.end());
   own.widths = widths_;
@@ -70,23 +69,11 @@ Status Stepper::start_unguarded(const Request& request, const Room& room) {
     return program_error("rows are handed out again only where there is no bound");
   if (room.reuse) keeper_ = std::make_unique<Keeper>(program_.num_classes, pad, values_);
   next_cell_.assign(program_.cells.size(), pad);
-  ready_.resize(program_.cells.size());
-  unfired_.assign(program_.cells.size(), 0);
+  ready_ = std::make_unique<ReadyCells>(program_);
   if (program_.has_memo()) memo_ = std::make_unique<Memo>(program_);
   measure_spaces();
-  find_control_cells();
   make_roots(request);
   return {};
-}
-
-// XLA may use the memory of an argument again as soon as the first call is done.
-Array Stepper::copy(const Array& array) {
-  const size_t bytes = byte_width(array.dtype) * static_cast<size_t>(array.size());
-  memory_.emplace_back(new char[bytes + 1]);
-  dims_.emplace_back(new int64_t[array.dims.size() + 1]);
-  if (bytes != 0) std::memcpy(memory_.back().get(), array.data, bytes);
-  std::copy(array.dims.begin(), array.dims.end(), dims_.back().get());
-  return {memory_.back().get(), array.dtype, {dims_.back().get(), array.dims.size()}};
 }
 
 void Stepper::measure_spaces() {
@@ -96,24 +83,6 @@ void Stepper::measure_spaces() {
     space.branches = space.slots + words_of_ints(function.num_slots);
     space.words = space.branches + words_of_ints(count_switches(program_, function)) + 1;
     spaces_.push_back(std::move(space));
-  }
-}
-
-// A cell feeds control if it writes an imported class, or one that a cell which does so reads.
-void Stepper::find_control_cells() {
-  std::vector<char> wanted(program_.num_classes, 0);
-  for (const Import& import : program_.imports) wanted[import.value_class] = 1;
-  feeds_control_.assign(program_.cells.size(), 0);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t i = 0; i < program_.cells.size(); ++i) {
-      const std::vector<int32_t>& outputs = program_.cells[i].outputs;
-      if (feeds_control_[i] ||
-          std::none_of(outputs.begin(), outputs.end(), [&](int32_t c) { return wanted[c]; }))
-        continue;
-      feeds_control_[i] = changed = true;
-      for (int32_t c : program_.cells[i].inputs) wanted[c] = 1;
-    }
   }
 }
 
@@ -224,7 +193,7 @@ Status Stepper::step_unguarded(const std::vector<Array>& tapes) {
     if (Status status = run(frame); !status.ok()) return status;
   }
   if (Status status = check_calls(); !status.ok()) return status;
-  const int32_t cell = choose_cell();
+  const int32_t cell = ready_->choose(blocked_ > 0);
   return cell >= 0 ? issue(cell) : stop();
 }
 
@@ -262,9 +231,7 @@ Status Stepper::check_calls() const {
 Status Stepper::stop() {
   if (memo_ != nullptr)
     if (Status status = find_cycle(); !status.ok()) return status;
-  const bool waiting = blocked_ > 0 || std::any_of(unfired_.begin(), unfired_.end(),
-                                                   [](int64_t n) { return n > 0; });
-  if (waiting) return internal_error("calls wait for one another");
+  if (blocked_ > 0 || ready_->any_left()) return internal_error("calls wait for one another");
   state_ = State::kDone;
   return {};
 }
@@ -413,7 +380,7 @@ void Stepper::fire(int32_t number) {
   }
   for (size_t i = 0; i < cell.outputs.size(); ++i)
     set_slot(slot, *operands++, firings_[firing].output + static_cast<int32_t>(i));
-  ++unfired_[in.a];
+  ready_->expect(in.a);
   if (firings_[firing].missing == 0) add_ready(firing);
 }
 
@@ -447,9 +414,8 @@ void Stepper::release(int32_t who) {
 }
 
 void Stepper::add_ready(int32_t firing) {
-  Ready& ready = ready_[firings_[firing].cell];
-  ready.firings.push_back(firing);
-  ready.depths += frames_[firings_[firing].frame].call->depth;
+  const StepFiring& it = firings_[firing];
+  ready_->add(it.cell, firing, frames_[it.frame].call->depth);
 }
 
 std::vector<PathStep> Stepper::path_to(int32_t frame) const {

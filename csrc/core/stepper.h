@@ -7,18 +7,17 @@
 // the forward pass cannot tell the two apart (step_finish.cc).
 //
 // Source: Arvind & Nikhil, "Executing a program on the MIT tagged-token dataflow architecture"
-// (1990), for matching by tag and frame; Neubig et al., "On-the-fly operation batching in dynamic
-// computation graphs" (2017), for the order by average depth.
+// (1990), for matching by tag and frame.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/agenda.h"
 #include "core/arena.h"
+#include "core/array_copies.h"
 #include "core/call.h"
 #include "core/cover.h"
 #include "core/keeper.h"
@@ -27,6 +26,7 @@
 #include "core/outline.h"
 #include "core/pending.h"
 #include "core/plan.h"
+#include "core/ready_cells.h"
 
 namespace jaxrec {
 
@@ -111,13 +111,6 @@ class Stepper {
     int32_t output;   // first of its values
     size_t exported;  // in exports_
   };
-  struct Ready {
-    std::deque<int32_t> firings;
-    int64_t depths = 0;  // sum over their frames
-    double average_depth() const {
-      return static_cast<double>(depths) / static_cast<double>(firings.size());
-    }
-  };
   struct Space {  // of a function's frames
     size_t words;
     size_t slots, branches;  // first word
@@ -127,9 +120,7 @@ class Stepper {
   Stepper() = default;
 
   Status start_unguarded(const Request& request, const Room& room);
-  Array copy(const Array& array);
   void measure_spaces();
-  void find_control_cells();
   void make_roots(const Request& request);
 
   int32_t new_frame(Call* call, int32_t edge, int32_t first_value);
@@ -154,7 +145,6 @@ class Stepper {
 
   void release(int32_t who);
   void add_ready(int32_t firing);
-  int32_t choose_cell() const;
   Status issue(int32_t cell);
   void find_inputs(int32_t firing);
   int32_t take_rows(int32_t tape_class, int32_t count, int32_t rows);
@@ -174,8 +164,7 @@ class Stepper {
 
   Program program_;
   std::vector<Outer> outers_;
-  std::vector<std::unique_ptr<char[]>> memory_;  // of the outer arrays
-  std::vector<std::unique_ptr<int64_t[]>> dims_;
+  ArrayCopies copies_;  // of the outer arrays
   std::vector<Array> tapes_;
   std::vector<int64_t> widths_;
   std::vector<double> costs_;
@@ -204,9 +193,7 @@ class Stepper {
   std::vector<StepFiring> firings_;
   std::vector<int32_t> inputs_;  // values, of all firings
   std::vector<Word> exports_;    // of all firings
-  std::vector<Ready> ready_;     // a cell
-  std::vector<int64_t> unfired_;
-  std::vector<char> feeds_control_;  // a cell: whether control may read what follows from it
+  std::unique_ptr<ReadyCells> ready_;
   std::vector<int32_t> next_value_;  // free row, a class
   std::vector<int32_t> next_cell_;
   std::vector<int32_t> cut_;
