@@ -68,12 +68,27 @@ nb::dict native_forms() {
   return out;
 }
 
+nb::dict native_instructions() {
+  nb::dict out;
+  const auto add = [&](DType dtype, const char* op) {
+    nb::object known = out.attr("setdefault")(dtype_name(dtype), nb::list());
+    known.attr("append")(op);
+  };
+#define JAXREC_ADD(op, f, d, t) add(DType::d, #op);
+  JAXREC_HOT_ARITHMETIC(JAXREC_ADD);
+  JAXREC_HOT_COMPARE(JAXREC_ADD);
+#undef JAXREC_ADD
+  return out;
+}
+
 }  // namespace
 
 void bind_native(nb::module_& m) {
   m.attr("NATIVE_MAGIC") = native::kMagic;
   m.attr("NATIVE_VERSION") = native::kVersion;
   m.def("native_forms", &native_forms, "Numbers of the forms of native instructions by name.");
+  m.def("native_instructions", &native_instructions,
+        "Names of the operations that have instructions of their own, by the type of elements.");
   nb::class_<NativeFunction>(m, "NativeFunction",
                              "A native program with what holds for all its calls. Raises "
                              "PlanError(code, text, needed).")

@@ -30,13 +30,7 @@ _COMPARISONS = {"EQ": "EQ", "NE": "NE", "LT": "GT", "LE": "GE", "GT": "LT", "GE"
 """Each with the comparison of the operands in the other order."""
 
 _COMMUTATIVE = {"ADD", "MUL", "AND", "OR", "XOR"}
-_HOT_FLOAT = {"ADD", "SUB", "MUL", "DIV", "MIN", "MAX", *_COMPARISONS}
-_HOT = {
-    "int32": {*_HOT_FLOAT, "REM", "AND", "OR", "XOR", "SHL", "SHRA", "SHRL"},
-    "int64": {*_HOT_FLOAT, "REM", "AND", "OR", "XOR", "SHL", "SHRA", "SHRL"},
-    "float32": _HOT_FLOAT,
-    "float64": _HOT_FLOAT,
-}
+_HOT: dict[str, list[str]] = _core.native_instructions()
 """By element type, the operations with instructions of their own: these take immediates."""
 
 
