@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._rows import gather, gather_rows, select_rows
-from jaxrec.schedule._layout import Layout, Tables
+from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
@@ -114,9 +114,9 @@ def run_forward(
 
 def _fire(bound: Bound, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
-    rows = _wave.calls_alone(cell.waits, jnp.arange(width) < wave[1])
-    read = operands(bound, spec, state[0], wave[2], width, rows)
-    outs, kept = _wave.in_its_wave(cell.waits, wave[1] > 0, cell.run, *read)
+    rows = _wave.calls_alone(cell.waits, jnp.arange(width) < wave[COUNT])
+    read = operands(bound, spec, state[0], wave[FIRST], width, rows)
+    outs, kept = _wave.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
     return write(spec, outs, kept, wave, state)
 
 
@@ -126,10 +126,10 @@ def write(
     """Writes the results and residuals of a wave, a block each."""
     tapes, residuals = list(state[0]), list(state[1])
     for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
-        tapes[c] = _wave.put(tapes[c], rows, wave[3 + k])
+        tapes[c] = _wave.put(tapes[c], rows, wave[BLOCKS + k])
     mine = residuals[spec.cell.index]
     residuals[spec.cell.index] = [
-        _wave.put(tape, rows, wave[2]) for tape, rows in zip(mine, kept, strict=True)
+        _wave.put(tape, rows, wave[FIRST]) for tape, rows in zip(mine, kept, strict=True)
     ]
     return tapes, residuals
 

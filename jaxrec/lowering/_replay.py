@@ -31,6 +31,7 @@ from jaxrec.lowering._forward import (
 )
 from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather, row_mask
+from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -41,7 +42,7 @@ def replay(bound: Bound) -> list[Any]:
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = bound.tables.waves[number]
         branches = [lambda tapes: tapes, *(lambda t, run=run: run(wave, t) for run in kinds)]
-        return lax.switch(jnp.clip(wave[0] + 1, 0, len(kinds)), branches, tapes), None
+        return lax.switch(jnp.clip(wave[KIND] + 1, 0, len(kinds)), branches, tapes), None
 
     blank = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
     given = jax.tree.leaves((bound.tables, bound.outers, bound.roots))
@@ -61,12 +62,12 @@ def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]]
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
         number = jnp.arange(width)
-        rows = wave[2] + jnp.minimum(number, wave[1] - 1)
+        rows = wave[FIRST] + jnp.minimum(number, wave[COUNT] - 1)
         given = operands_at(bound, spec, tapes, rows, gather)
-        outs, _ = compute(*(given if linear else without_padding(number < wave[1], *given)))
+        outs, _ = compute(*(given if linear else without_padding(number < wave[COUNT], *given)))
         tapes = list(tapes)
         for k, (c, made) in enumerate(zip(spec.outputs, outs, strict=True)):
-            tapes[c] = _wave.put(tapes[c], made, wave[3 + k])
+            tapes[c] = _wave.put(tapes[c], made, wave[BLOCKS + k])
         return tapes
 
     return run

@@ -12,7 +12,7 @@ from jax import lax
 from jaxrec import _compat
 from jaxrec.lowering._rows import gather
 from jaxrec.schedule._handlers import call_handler
-from jaxrec.schedule._layout import Layout, Tables
+from jaxrec.schedule._layout import KIND, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
 
@@ -182,7 +182,7 @@ def run_waves(
         return (wave >= 0) if backward else (wave < total)
 
     def kind_of(wave: Any) -> Any:
-        return row(tables.waves, wave)[0]
+        return row(tables.waves, wave)[KIND]
 
     def loop(matches: Callable[[Any], Any], body: Body, carry: Any) -> Any:
         def one(carry: Any) -> Any:

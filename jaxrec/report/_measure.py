@@ -33,6 +33,9 @@ from jaxrec.primitives._rules import rec
 from jaxrec.report._profile import CellTime, Launch, Profile, WorkerTime, launched_cells
 from jaxrec.report._schedule import Schedule
 from jaxrec.schedule._layout import (
+    COUNT,
+    FIRST,
+    KIND,
     Layout,
     Tables,
     bucket,
@@ -187,14 +190,14 @@ def _filled(program: Program, layout: Layout, core: Any) -> Tables:
 def _cell_times(at: Bound, tapes: Sequence[Any], waves: Any) -> Iterator[CellTime]:
     """Times each cell at each width on the operands of its first wave there."""
     for kind, spec, width in at.waves_of:
-        mine = waves[waves[:, 0] == kind]
+        mine = waves[waves[:, KIND] == kind]
         if len(mine):
             cell = plain_cell(at, spec, width)
-            rows = calls_alone(cell.waits, jnp.arange(width) < int(mine[0, 1]))
-            values = wave_operands(at, spec, tapes, int(mine[0, 2]), width, rows)
+            rows = calls_alone(cell.waits, jnp.arange(width) < int(mine[0, COUNT]))
+            values = wave_operands(at, spec, tapes, int(mine[0, FIRST]), width, rows)
             looped = jax.jit(_looped(cell.run))
             seconds = _median(lambda run=looped, values=values: run(*values)) / _LOOPS
-            yield CellTime(spec.cell.name, width, len(mine), int(mine[:, 1].sum()), seconds)
+            yield CellTime(spec.cell.name, width, len(mine), int(mine[:, COUNT].sum()), seconds)
 
 
 def _looped(cell: Callable[..., Any]) -> Callable[..., list[Any]]:

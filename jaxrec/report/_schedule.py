@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrec.schedule._layout import Layout
+from jaxrec.schedule._layout import COUNT, FIRST, KIND, Layout
 from jaxrec.split._program import Program
 
 _PRINTED = 40
@@ -46,7 +46,7 @@ class Schedule:
         self.depth: int = core.depth
         self._cells = [spec.cell.name for spec in program.cells]
         self._widths, self._pad = layout.widths, layout.pad
-        self._table = np.asarray(core.waves)[:, :3]  # kind, count, first row
+        self._table = np.asarray(core.waves)[:, [KIND, COUNT, FIRST]]
 
     @functools.cached_property
     def waves(self) -> tuple[Wave, ...]:

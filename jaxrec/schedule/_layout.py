@@ -252,6 +252,17 @@ class CellTables:
     lane: jax.Array
 
 
+KIND, COUNT, FIRST, BLOCKS = range(4)
+"""Columns of a wave: its kind (a cell at a width), how many calls it has, and its first cell row.
+From `BLOCKS` on: the first rows of the blocks that it writes, a column for each output of the cell
+that has the most; then of those that it reads, a column for each input."""
+
+
+def wave_columns(program: Program) -> int:
+    """How many columns a wave has."""
+    return BLOCKS + program.max_outputs + program.max_inputs
+
+
 @dataclasses.dataclass(frozen=True)
 class Tables:
     """A schedule as arrays, a JAX pytree; see `csrc/core` for how rows are numbered.
@@ -260,7 +271,7 @@ class Tables:
 
     Attributes:
         info: counters, and where results are read.
-        waves: a wave a row: kind, count, first cell row, first rows written and read.
+        waves: a wave a row; see `KIND`, `COUNT`, `FIRST` and `BLOCKS`.
         cells: what each cell reads.
         root_readers: for each data argument of the root, as `readers` of a cell, by lane.
         result_reads: for each result, the value row of each lane.
@@ -324,12 +335,11 @@ def table_types(program: Program, layout: Layout) -> Tables:
     cells, reader = program.cells, int(layout.readers)
     results, calls = range(len(program.result_classes)), layout.max_calls
     control = [program.graph.entry.params[k] for k in program.control]
-    columns = 3 + program.max_outputs + program.max_inputs
     info = _HEAD + len(results) * (2 if layout.collect else 1) + len(cells)
     pairs = zip(cells, layout.cell_rows, strict=True)
     return Tables(
         info=ints(info),
-        waves=ints(layout.max_waves, columns),
+        waves=ints(layout.max_waves, wave_columns(program)),
         cells=tuple(_cell_types(spec, rows, layout.readers) for spec, rows in pairs),
         root_readers=tuple(ints((layout.lanes + 1) * reader) for _ in program.data_rows),
         result_reads=tuple(ints(layout.lanes) for _ in results),

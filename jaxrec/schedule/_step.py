@@ -23,7 +23,7 @@ from jax.extend.core import Primitive
 from jaxrec import _compat, _core
 from jaxrec._errors import UnsupportedError
 from jaxrec.schedule._handlers import register_handlers
-from jaxrec.schedule._layout import Layout, Tables, table_types
+from jaxrec.schedule._layout import Layout, Tables, table_types, wave_columns
 from jaxrec.schedule._limits import Limits
 from jaxrec.schedule._plan import PlanInputs, host_arguments, request_attributes
 from jaxrec.split._program import CellSpec, Program
@@ -63,8 +63,7 @@ class Stepping:
 
     def after(self, done: Any, tapes: Sequence[Any]) -> Any:
         """The wave after the one that `done`, a part of its operands, belongs to."""
-        columns = 3 + self.program.max_outputs + self.program.max_inputs
-        wave = jax.ShapeDtypeStruct((columns,), np.int32)
+        wave = jax.ShapeDtypeStruct((wave_columns(self.program),), np.int32)
         imported = [tapes[c] for c in self.program.imports]
         return _call(self.program, "jaxrec_step", wave, self.handle, done, *imported)
 

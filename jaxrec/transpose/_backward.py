@@ -23,7 +23,7 @@ from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack
 from jaxrec.lowering._forward import Bound
 from jaxrec.lowering._rows import sum_over_readers
-from jaxrec.schedule._layout import cell_count, collect_start, result_start
+from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import Backward, Replay, has_cotangent, tapes_by_cell
@@ -162,21 +162,21 @@ def _packed(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
 
 def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     vjp = replay.backward.at(spec, width)
-    first_read = 3 + replay.bound.program.max_outputs
+    first_read = BLOCKS + replay.bound.program.max_outputs
     classes = replay.bound.program.classes
     slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(classes[c])]
 
     def run(wave: Any, state: Any) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
-        shift = wave[1] - width
-        start = wave[2] + shift
+        shift = wave[COUNT] - width
+        start = wave[FIRST] + shift
         rows = _wave.calls_alone(vjp.waits, jnp.arange(width) + shift >= 0)
         read = (
             replay.values(spec, start, width, rows),
             list(map(rows, replay.saved(spec, start, width))),
             list(map(rows, replay.cotangents(spec, ct_tapes, start, width))),
         )
-        d_inputs, cuts = _wave.in_its_wave(vjp.waits, wave[1] > 0, vjp.loop, *read)
+        d_inputs, cuts = _wave.in_its_wave(vjp.waits, wave[COUNT] > 0, vjp.loop, *read)
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
             ct_tapes[c] = _wave.put(ct_tapes[c], made, wave[first_read + k] + shift)

@@ -17,6 +17,7 @@ from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._rows import sum_over_readers
+from jaxrec.schedule._layout import COUNT, FIRST
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._backward import Want, initial_cotangents, root_cotangents
 from jaxrec.transpose._cells import Backward, tapes_by_cell
@@ -125,15 +126,15 @@ class BackwardRun:
         call, width = self.call, run.width
         domain, index = divmod(run.cell, len(call.program.cells))
         spec, waves = call.program.cells[index], call.plan.waves[run.numbers]
-        counts = waves[:, 1]
+        counts = waves[:, COUNT]
         # A wave's calls are its last rows.
-        shifted = waves[:, 2:] + (counts - width)[:, None]
+        shifted = waves[:, FIRST:] + (counts - width)[:, None]
         starts = shifted[:, :1]
-        blocks = [1 + call.plan.max_outputs + k for k, _ in self._kernels.inputs(spec)]
+        blocks = [call.plan.first_read - FIRST + k for k, _ in self._kernels.inputs(spec)]
         parts = call.rows(spec, readers=True).pack(
             call.plan.tables, run.cell, starts + np.arange(width), starts + np.arange(width + 1)
         )
-        constants = np.concatenate([waves[:, 1:2], starts, shifted[:, blocks], *parts], 1)
+        constants = np.concatenate([counts[:, None], starts, shifted[:, blocks], *parts], 1)
         name, blank_rows = f"{spec.cell.name} backward", width - int(counts[0])
         label = Label(name, domain, run.numbers[0], int(counts.sum()), width, blank_rows)
         add_run(call, run, label, self._launch(spec, width, domain), constants)
@@ -170,11 +171,11 @@ class BackwardRun:
         if c not in self._carrying:
             return
         wave = plan.waves[run.numbers[0]].tolist()
-        shift = wave[1] - width
-        start, read_start = wave[2] + shift, wave[3 + plan.max_outputs] + shift
+        shift = wave[COUNT] - width
+        start, read_start = wave[FIRST] + shift, wave[plan.first_read] + shift
         source, target = self._state[copy.source], self._state[copy.target]
         pointers = plan.tables.cells[run.cell].readers[0][start : start + width + 1]
-        label = Label(f"copy {copy.target} -> {copy.source}", copy.target, -1, wave[1], width)
+        label = Label(f"copy {copy.target} -> {copy.source}", copy.target, -1, wave[COUNT], width)
         (block,) = call.tasks.add(
             label, ("take cotangents", width), _take_cotangents, words(pointers),
             [target.tapes[c], target.reader_rows[c]], device=call.device(copy.target),

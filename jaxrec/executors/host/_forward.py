@@ -17,6 +17,7 @@ from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import results, with_roots
 from jaxrec.lowering._rows import gather_rows
+from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._backward import settle_residuals
 from jaxrec.transpose._cells import Backward, residual_tapes
@@ -87,13 +88,13 @@ class Forward:
         call = self.call
         domain, index = divmod(run.cell, len(call.program.cells))
         spec, waves = call.program.cells[index], call.plan.waves[run.numbers]
-        counts, starts = waves[:, 1], waves[:, 2]
+        counts, starts = waves[:, COUNT], waves[:, FIRST]
         # Rows past the count repeat the first, so a cell that checks what it gets finds nothing
         # there that it would not find otherwise.
         column = np.arange(run.width)
         rows = starts[:, None] + np.where(column < counts[:, None], column, 0)
         parts = call.rows(spec).pack(call.plan.tables, run.cell, rows)
-        constants = np.concatenate([waves[:, 1 : 3 + len(spec.outputs)], *parts], 1)
+        constants = np.concatenate([waves[:, COUNT : BLOCKS + len(spec.outputs)], *parts], 1)
         name, first = spec.cell.name, run.numbers[0]
         label = Label(name, domain, first, int(counts.sum()), run.width)
         add_run(call, run, label, self.launch(spec, run.width, domain), constants)
@@ -132,7 +133,7 @@ class Forward:
         """Carries rows from one domain to another."""
         call, plan = self.call, self.call.plan
         copy = plan.copies[run.cell - len(call.program.cells) * plan.domains]
-        _, count, first, target = plan.waves[run.numbers[0], :4].tolist()
+        count, first, target = plan.waves[run.numbers[0], COUNT : BLOCKS + 1].tolist()
         c, width = copy.tape_class, run.width
         rows = plan.tables.cells[run.cell].reads[0][first : first + width]
         name = f"copy {copy.source} -> {copy.target}"

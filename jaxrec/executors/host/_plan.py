@@ -69,9 +69,9 @@ class HostPlan:
     together: tuple[int, ...]
 
     @property
-    def max_outputs(self) -> int:
-        """Columns of a wave for the blocks that it writes."""
-        return self.waves.shape[1] - 3 - self.max_inputs
+    def first_read(self) -> int:
+        """The first column of a wave for the blocks that it reads."""
+        return self.waves.shape[1] - self.max_inputs
 
     @property
     def max_inputs(self) -> int:

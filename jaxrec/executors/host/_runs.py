@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._tasks import KernelFunction, Label, token_of
+from jaxrec.schedule._layout import KIND
 from jaxrec.split._patience import calls_host
 from jaxrec.split._program import Program
 
@@ -82,7 +83,7 @@ def runs(call: HostCall, *, backward: bool = False, idle: Collection[int] = ()) 
     # Who looks at single waves gets them one by one. A GPU waits for the host in every turn of a
     # loop.
     merges = call.options.on_cpu and call.trace is None and not any(call.checks)
-    kinds = plan.waves[:, 0].tolist()
+    kinds = plan.waves[:, KIND].tolist()
     open_runs: dict[int, Run] = {}
     for number in reversed(range(len(kinds))) if backward else range(len(kinds)):
         cell, at = divmod(kinds[number], len(widths))

@@ -27,7 +27,16 @@ from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
-from jaxrec.schedule._layout import MOST_STEP_ROWS, Layout, make_layout, widths_of
+from jaxrec.schedule._layout import (
+    BLOCKS,
+    COUNT,
+    FIRST,
+    KIND,
+    MOST_STEP_ROWS,
+    Layout,
+    make_layout,
+    widths_of,
+)
 from jaxrec.schedule._step import start_stepper
 
 if TYPE_CHECKING:
@@ -172,9 +181,9 @@ class _Kind:
     def constant(self, stepper: Any, wave: Sequence[int]) -> Any:
         """What the wave that was chosen last is launched on."""
         stepper.operands([*self.reads, *self.exports, self.lanes])
-        starts = wave[3 : 3 + len(self.spec.outputs)]
+        starts = wave[BLOCKS : BLOCKS + len(self.spec.outputs)]
         parts = self.rows.words(self.lanes, self.reads, self.exports)
-        return words([*wave[1:3], *starts], *parts)
+        return words([*wave[COUNT:BLOCKS], *starts], *parts)
 
 
 class _Launched(NamedTuple):
@@ -221,7 +230,7 @@ class _Run:
             call.stepper = stepper = _begin(call, reuse)
             while True:
                 wave = stepper.step([self._imports[c] for c in call.program.imports]).tolist()
-                if wave[0] < 0:
+                if wave[KIND] < 0:
                     break
                 self._launch(wave)
                 if stepper.reads_next or call.trace is not None:
@@ -238,14 +247,14 @@ class _Run:
         return core
 
     def _launch(self, wave: list[int]) -> None:
-        call, kind = self._call, self._kind(wave[0])
-        spec, starts = kind.spec, wave[3 : 3 + len(kind.spec.outputs)]
-        label = Label(spec.cell.name, 0, self._waves, wave[1], kind.width)
+        call, kind = self._call, self._kind(wave[KIND])
+        spec, starts = kind.spec, wave[BLOCKS : BLOCKS + len(kind.spec.outputs)]
+        label = Label(spec.cell.name, 0, self._waves, wave[COUNT], kind.width)
         constant = kind.constant(call.stepper, wave)
         key, fun, reads, updates = kind.launch
         begun = time.perf_counter_ns()
         try:
-            self._make_room(kind, wave[2] + kind.width, starts)
+            self._make_room(kind, wave[FIRST] + kind.width, starts)
             token, *values = call.tasks.launch(
                 key, fun, constant, reads, updates, device=self._device
             )
