@@ -18,6 +18,7 @@ from jaxrec.primitives._invoke import Invocation
 from jaxrec.primitives._options import Options
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._traced import Traces, cache_info
+from jaxrec.report._measure import profile_call, schedule_of
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition, Identity
 from jaxrec.trace._parameters import name_of, positional, static_names, told_apart
@@ -177,7 +178,7 @@ class RecFn:
             A `Schedule` with `.waves`, `.num_calls`, `.depth` and `.call_path(row)`.
         """
         self._check_outside("schedule")
-        return self._invocation(*self._bind(args, kwargs)).schedule()
+        return schedule_of(*self._invocation(*self._bind(args, kwargs)).known("schedule"))
 
     def profile(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function and reports where the time goes.
@@ -190,7 +191,7 @@ class RecFn:
             A `Profile`: `str()` prints it, `.save_trace(path)` writes it for Perfetto.
         """
         self._check_outside("profile")
-        return self._invocation(*self._bind(args, kwargs)).profile()
+        return profile_call(*self._invocation(*self._bind(args, kwargs)).known("profile"))
 
     def cache_info(self) -> Any:
         """How many signatures were traced, and how many programs compiled, so far."""

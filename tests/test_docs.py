@@ -114,3 +114,24 @@ def test_notebook_is_stored_without_outputs(path: Path) -> None:
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert cells
     assert not any(cell["outputs"] or cell["execution_count"] for cell in cells)
+
+
+STAGES = re.findall(r"^\| `jaxrec/(\w+)/` \|", README, flags=re.M)
+
+
+def imported(path: Path) -> set[str]:
+    """The folders of the package that a file imports from."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.split(".")[1] for name in names if name.startswith("jaxrec.")}
+
+
+@pytest.mark.parametrize("number", range(len(STAGES)), ids=STAGES)
+def test_no_stage_imports_a_later_one(number: int) -> None:
+    files = (ROOT / "jaxrec" / STAGES[number]).rglob("*.py")
+    assert not set().union(*map(imported, files)).intersection(STAGES[number + 1 :])
+
+
+def test_stages_are_known() -> None:
+    assert STAGES[0] == "trace"
+    assert {"graph", "lowering", "primitives", "report"} <= set(STAGES)

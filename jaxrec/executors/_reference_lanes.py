@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrec._errors import CapacityError
 from jaxrec.executors._reference import Interpreter, Made
+from jaxrec.invocation._bounds import derived_bound
+from jaxrec.invocation._params import Params
 from jaxrec.schedule._limits import limits_for, reference_depth
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._params import Params
 
 
 def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
     """Runs every root of an invocation; the operands that control reads must be known."""
-    from jaxrec.primitives._capacity import derived_bound
-
     program = params.program
     bounds = params.max_calls, params.declared, derived_bound(params)
     limits = limits_for(*bounds, depth=reference_depth(program))

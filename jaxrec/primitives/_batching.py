@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec import _compat
+from jaxrec.invocation._params import Params
 from jaxrec.lowering._rows import select_rows
-from jaxrec.primitives._params import Params, combine_patterns
 from jaxrec.schedule._plan import LanePattern
 
 
@@ -58,7 +59,7 @@ class Batch:
         for k in apart:
             self._mapped[k] = True
         combined = [
-            combine_patterns(p, params.lanes, self.size, m)
+            _combined(p, params.lanes, self.size, m)
             for p, m in zip(params.patterns, self._mapped[: params.num_outers], strict=True)
         ]
         self._repeats = [r for _, r in combined]
@@ -208,3 +209,26 @@ def example(x: Any, dim: Any) -> Any:
     if dim is not _compat.not_mapped:
         del shape[dim]
     return jax.ShapeDtypeStruct(tuple(shape), x.dtype)
+
+
+def _combined(
+    pattern: LanePattern | None, lanes: int, batch: int, is_batched: bool
+) -> tuple[LanePattern | None, int]:
+    """How lanes index an outer value once a batch axis is put in front of the lanes.
+
+    Args:
+        pattern: how the old lanes index it.
+        lanes: number of old lanes.
+        batch: size of the new axis.
+        is_batched: whether the value has the new axis too.
+
+    Returns:
+        The new pattern, and how often the value's own axis must be repeated first.
+    """
+    if not is_batched:
+        return pattern, 1
+    if pattern is None:
+        return (lanes, batch), 1
+    stride, size = pattern
+    repeats = math.ceil(lanes / (stride * size)) if stride * size else 1
+    return (stride, batch * size * repeats), repeats

@@ -7,25 +7,16 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
-import numpy as np
-
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
 from jaxrec._host_options import host_options
 from jaxrec.executors.host._stepped import step_forward
-from jaxrec.graph._ir import Value
+from jaxrec.invocation._bounds import derived_bound, is_plannable, layout_for_planning, planned
+from jaxrec.invocation._params import Params, run_invocation
 from jaxrec.primitives._batching import Batch
-from jaxrec.primitives._params import (
-    Params,
-    plan_inputs,
-    run_invocation,
-)
 from jaxrec.primitives._primitives import run_compiled
-from jaxrec.schedule._layout import Layout, bucket, make_layout
-from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
-from jaxrec.schedule._plan import plan_on_host
-from jaxrec.split._bound import most_calls
+from jaxrec.schedule._layout import Layout, bucket
+from jaxrec.schedule._limits import stepped_limits
 
 _ROOM = (1 << 12, 1 << 16)
 """Calls for which an eager stepped invocation gets room, as it turns out to need it, before it gets
@@ -128,51 +119,16 @@ def on_graph(params: Params, operands: Sequence[Any]) -> Params:
     return decide_capacity(dataclasses.replace(params, executor="graph", host=None), operands)
 
 
-def has_no_bound(params: Params) -> bool:
-    """Whether neither the user nor the arguments bound the calls of an invocation."""
-    return params.max_calls is None and params.declared is None and derived_bound(params) is None
-
-
-def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
-    """Whether the schedule follows from values that are known now."""
-    program = params.program
-    if program.is_stepped:
-        return False
-    control = [operands[k] for k in params.controlling]
-    return all(map(_compat.is_concrete, control))
-
-
 def plan_now(
     params: Params, operands: Sequence[Any], layout: Layout | None = None, *, waves: bool = True
 ) -> Any:
-    """The core's schedule of an invocation whose operands are known; a stepped one has to run.
-
-    Without waves it is a planned one that is still to be laid out.
-    """
-    layout = layout or _layout_for_planning(params)
-    if params.program.is_stepped:
-        host = params.host or host_options(1, None, None, "batch")
-        on = dataclasses.replace(params, executor="host", host=host)
-        return step_forward(on, operands, widths=layout.widths)[1]
-    with jax.ensure_compile_time_eval():
-        inputs = plan_inputs(params, operands)
-    bound = params.max_calls if params.max_calls is not None else params.declared
-    limits = limits_of(params)
-    return plan_on_host(params.program, layout, inputs, limits, bound, waves=waves)
-
-
-def _layout_for_planning(params: Params) -> Layout:
-    def make() -> Layout:
-        return make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
-
-    return params.program.cache.once((make_layout, params.lanes, params.collect), make)
-
-
-def limits_of(params: Params) -> Limits:
-    """When the recursion is taken to be without end."""
-    bounds = params.max_calls, params.declared, derived_bound(params)
-    stepped = stepped_limits(params.program, params.executor, params.lanes)
-    return limits_for(*bounds, stepped=stepped)
+    """As `planned` of an invocation whose operands are known; a stepped one has to run."""
+    if not params.program.is_stepped:
+        return planned(params, operands, layout, waves=waves)
+    layout = layout or layout_for_planning(params)
+    host = params.host or host_options(1, None, None, "batch")
+    on = dataclasses.replace(params, executor="host", host=host)
+    return step_forward(on, operands, widths=layout.widths)[1]
 
 
 def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:
@@ -221,27 +177,3 @@ def _count_calls(params: Params, operands: Sequence[Any]) -> int:
 def _run_counting(*operands: Any, params: Params) -> list[Any]:
     at, _, _ = run_invocation(params, params.layout(), operands)
     return [at.tables.num_calls]
-
-
-def derived_bound(params: Params) -> int | None:
-    """A bound on calls that are indexed by nodes, or None."""
-    key = (most_calls, params.lanes, params.copies, params.patterns)
-    return params.program.cache.once(key, lambda: _bound_by_nodes(params))
-
-
-def _bound_by_nodes(params: Params) -> int | None:
-    copies = _index_arrays(params)
-
-    def size_of(array: Value) -> int:
-        return array.aval.shape[0] * copies
-
-    bound = most_calls(params.program.visits, params.lanes // max(params.copies, 1), size_of)
-    return None if bound is None else bound * params.copies
-
-
-def _index_arrays(params: Params) -> int:
-    """How many different arrays, all that control reads together, the lanes have."""
-    lanes = np.arange(params.lanes)
-    controlling = [params.patterns[k] for k in params.controlling if k < params.num_outers]
-    which = [lanes // stride % size for stride, size in filter(None, controlling)]
-    return len(np.unique(np.stack(which, 1), axis=0)) if which else 1

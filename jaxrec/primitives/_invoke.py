@@ -15,15 +15,13 @@ from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec._executor import Choice, current_executor
 from jaxrec.graph._build import build_graph
-from jaxrec.primitives._capacity import decide_capacity, plan_now
+from jaxrec.invocation._params import Params
+from jaxrec.primitives._capacity import decide_capacity
 from jaxrec.primitives._native import is_native
 from jaxrec.primitives._options import Options
-from jaxrec.primitives._params import Params
 from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.primitives._traced import Traced, Traces
-from jaxrec.report._schedule import Schedule
-from jaxrec.schedule._layout import bucket
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import Program, split
 from jaxrec.trace._instance import Definition
@@ -234,21 +232,15 @@ class Invocation:
         )
         return result, calls
 
-    def schedule(self) -> Schedule:
-        """The schedule of these arguments."""
-        self._check_known("schedule")
-        operands, params = self._operands(1)
-        plan = plan_now(dataclasses.replace(params, max_calls=None), operands, waves=False)
-        sized = dataclasses.replace(params, max_calls=bucket(plan.num_calls))
-        return Schedule(self.program, sized.layout(), plan_now(sized, operands, sized.layout()))
+    def known(self, what: str) -> tuple[Params, list[Any]]:
+        """The parameters and operands, for a report on their values.
 
-    def profile(self) -> Any:
-        """Runs the function and measures it."""
-        from jaxrec.report._measure import profile_call
-
-        self._check_known("profile")
+        Raises:
+            UnsupportedError: a value is not known. `what` is the name of the report.
+        """
+        self._check_known(what)
         operands, params = self._operands(1)
-        return profile_call(params, operands)
+        return params, operands
 
     def _check_known(self, what: str) -> None:
         names = leaf_names(self._definition.arg_names, self._args)

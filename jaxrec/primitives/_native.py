@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _compat
-from jaxrec.primitives._params import Params, control_array, control_pattern
-from jaxrec.primitives._results import outcome_types
+from jaxrec.invocation._params import Params, control_array, control_pattern
+from jaxrec.invocation._results import outcome_types
 from jaxrec.schedule._native import NativeCall, run_in_program, run_on_host
 from jaxrec.split._native import NativeProgram
 

@@ -21,7 +21,6 @@ differentiates, on a schedule that is a constant.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,9 +30,9 @@ from jax.extend.core import Primitive
 from jaxrec import _compat
 from jaxrec._errors import RUN_TIME_ERRORS, UnsupportedError, from_runtime
 from jaxrec.executors.host._tasks import Kernel
+from jaxrec.invocation._differentiated import Wrt
+from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import ROWS
-from jaxrec.primitives._params import Params
-from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import Program
 
 rec_p = Primitive("rec")
@@ -54,28 +53,6 @@ for _primitive in (
 ):
     _primitive.multiple_results = True
     _compat.leaves_keys(_primitive)
-
-
-@dataclasses.dataclass(frozen=True)
-class Wrt:
-    """Which operands are differentiated.
-
-    Attributes:
-        positions: of the operands.
-        lanes: for each, how lanes index its cotangent apart; None for the operand's own layout.
-        stack: leading axes of every tangent or cotangent, for several on one schedule.
-        without: of a backward pass, the numbers of its cotangents that stand for none.
-    """
-
-    positions: tuple[int, ...]
-    lanes: tuple[LanePattern | None, ...]
-    stack: int = 0
-    without: tuple[int, ...] = ()
-
-    @property
-    def pairs(self) -> list[tuple[int, LanePattern | None]]:
-        """Positions and lanes."""
-        return list(zip(self.positions, self.lanes, strict=True))
 
 
 def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:

@@ -17,14 +17,16 @@ from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
+from jaxrec.invocation._bounds import has_no_bound, is_plannable
+from jaxrec.invocation._differentiated import Wrt
+from jaxrec.invocation._params import Params, bound, run_invocation
+from jaxrec.invocation._results import differentiable, outcome, outcome_types
 from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
-from jaxrec.primitives._capacity import batch_of, decide_capacity, grow, has_no_bound, is_plannable
+from jaxrec.primitives._capacity import batch_of, decide_capacity, grow
 from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
-from jaxrec.primitives._params import Params, bound, run_invocation
 from jaxrec.primitives._primitives import (
-    Wrt,
     check_compilable,
     rec_example_p,
     rec_forward_p,
@@ -36,7 +38,6 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
-from jaxrec.primitives._results import differentiable, outcome, outcome_types
 from jaxrec.transpose._cells import has_cotangent
 
 

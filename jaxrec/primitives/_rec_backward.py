@@ -13,10 +13,11 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.executors.host._run import run_host_backward
+from jaxrec.invocation._differentiated import Wrt
+from jaxrec.invocation._params import Params, bound
+from jaxrec.invocation._results import differentiable
 from jaxrec.primitives._batching import Batch, axis_size
-from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
-    Wrt,
     check_compilable,
     over_stack,
     rec_backward_p,
@@ -34,7 +35,6 @@ from jaxrec.primitives._residuals import (
     replayed,
     split_residuals,
 )
-from jaxrec.primitives._results import differentiable
 from jaxrec.primitives._stacking import (
     collect_lanes,
     stack_given,

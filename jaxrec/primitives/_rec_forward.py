@@ -10,11 +10,12 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec.executors.host._run import run_host_forward
+from jaxrec.invocation._differentiated import Wrt, backward_of
+from jaxrec.invocation._params import Params, run_invocation
+from jaxrec.invocation._results import outcome, outcome_types
 from jaxrec.lowering._forward import results
 from jaxrec.primitives._capacity import batch_of
-from jaxrec.primitives._params import Params, run_invocation
 from jaxrec.primitives._primitives import (
-    Wrt,
     check_compilable,
     rec_forward_p,
     register_batching,
@@ -22,8 +23,7 @@ from jaxrec.primitives._primitives import (
     zero_tangent,
 )
 from jaxrec.primitives._rec import rec, rec_jvp
-from jaxrec.primitives._residuals import MADE, backward_of, blank_residuals, residual_types
-from jaxrec.primitives._results import outcome, outcome_types
+from jaxrec.primitives._residuals import MADE, blank_residuals, residual_types
 from jaxrec.transpose._backward import settle_residuals
 from jaxrec.transpose._cells import residual_cell, residual_tapes
 

@@ -14,11 +14,12 @@ from jax.extend.core import Primitive
 from jaxrec import _compat
 from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
+from jaxrec.invocation._differentiated import Wrt
+from jaxrec.invocation._params import Params, bound
+from jaxrec.invocation._results import differentiable, outcome_types
 from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, results, run_forward
 from jaxrec.primitives._batching import Batch, axis_size
-from jaxrec.primitives._params import Params, bound
 from jaxrec.primitives._primitives import (
-    Wrt,
     check_compilable,
     over_stack,
     rec_backward_p,
@@ -29,7 +30,6 @@ from jaxrec.primitives._primitives import (
 from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed
-from jaxrec.primitives._results import differentiable, outcome_types
 from jaxrec.primitives._stacking import (
     call_on_graph,
     collect_lanes,

@@ -14,12 +14,13 @@ from jax import lax
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec.invocation._differentiated import Wrt
+from jaxrec.invocation._params import Params
+from jaxrec.invocation._results import outcome_types
 from jaxrec.lowering._rows import row_mask
 from jaxrec.primitives._batching import Batch, example
 from jaxrec.primitives._capacity import batch_of
-from jaxrec.primitives._params import Params
 from jaxrec.primitives._primitives import (
-    Wrt,
     rec_forward_p,
     rec_remade_p,
     register_batching,
@@ -27,7 +28,6 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_forward import run_forward
 from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, blank_residuals, residual_types
-from jaxrec.primitives._results import outcome_types
 
 
 def remade(state: Any, operands: Sequence[Any], params: Params, wrt: Wrt) -> list[Any]:

@@ -18,7 +18,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._values import replaced
-from jaxrec.primitives._params import Params, plan_inputs, run_invocation
+from jaxrec.invocation._params import Params, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
     check_compilable,
     rec_schedule_p,

@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._host_options import default_device
+from jaxrec.invocation._params import Params
 from jaxrec.primitives._native import prepared, run_native_now
-from jaxrec.primitives._params import Params
 
 if TYPE_CHECKING:
     from jaxrec.primitives._traced import Traced

@@ -16,11 +16,10 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
+from jaxrec.invocation._differentiated import Wrt, backward_cells, backward_of
+from jaxrec.invocation._params import Params, bound
 from jaxrec.lowering._replay import replay
-from jaxrec.primitives._params import Params, bound
-from jaxrec.primitives._primitives import Wrt
 from jaxrec.schedule._layout import (
-    Layout,
     Tables,
     make_layout,
     table_types,
@@ -34,24 +33,6 @@ as is all that JAX keeps of such a branch, and the invocation must not run on th
 """
 
 _STATE = ShapedArray((), np.dtype(np.int32))
-
-
-def backward_of(params: Params, wrt: Wrt, avals: Sequence[Any]) -> Backward:
-    """The differentiated cells of an invocation whose capacity is decided."""
-    return backward_cells(params, params.layout(readers=True), wrt, avals)
-
-
-def backward_cells(params: Params, layout: Layout, wrt: Wrt, avals: Sequence[Any]) -> Backward:
-    """The differentiated cells, made once for their types and sizes."""
-    types = tuple((a.shape, a.dtype) for a in avals[: params.num_outers])
-    shared = (params.patterns, params.policy, layout)
-
-    def make() -> Backward:
-        outers = [k for k in wrt.positions if k < params.num_outers]
-        shapes = [jax.ShapeDtypeStruct(*t) for t in types]
-        return Backward(params.program, layout, params.patterns, shapes, outers, params.policy)
-
-    return params.program.cache.once(("cells", *shared, wrt.positions, types), make)
 
 
 def residual_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[ShapedArray]:

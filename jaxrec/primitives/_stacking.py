@@ -11,20 +11,14 @@ from jax.extend.core import Primitive
 
 from jaxrec import _compat
 from jaxrec.executors.host._run import plan_of
+from jaxrec.invocation._differentiated import Wrt, backward_of
+from jaxrec.invocation._params import Params
+from jaxrec.invocation._results import outcome_types
 from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._capacity import on_graph
-from jaxrec.primitives._params import Params
-from jaxrec.primitives._primitives import Wrt, rec_forward_p, zero_tangent
+from jaxrec.primitives._primitives import rec_forward_p, zero_tangent
 from jaxrec.primitives._rec_schedule import schedule_of
-from jaxrec.primitives._residuals import (
-    BLANK,
-    MADE,
-    UNTAKEN,
-    backward_of,
-    split_residuals,
-    state_of,
-)
-from jaxrec.primitives._results import outcome_types
+from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, split_residuals, state_of
 
 
 def stack_given(

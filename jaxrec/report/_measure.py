@@ -22,12 +22,12 @@ from jax import lax
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
+from jaxrec.invocation._params import Params, bound, plan_inputs
 from jaxrec.lowering._forward import Bound, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
 from jaxrec.lowering._wave import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._native import is_native
-from jaxrec.primitives._params import Params, bound, plan_inputs
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._rules import rec
 from jaxrec.report._profile import CellTime, Launch, Profile, WorkerTime, launched_cells
@@ -46,6 +46,18 @@ from jaxrec.split._program import Program
 from jaxrec.transpose._cells import Backward, has_cotangent
 
 _REPEATS, _LOOPS = 5, 20
+
+
+def schedule_of(params: Params, operands: Sequence[Any]) -> Schedule:
+    """The schedule of an invocation.
+
+    Args:
+        params: of the invocation.
+        operands: known values.
+    """
+    plan = plan_now(dataclasses.replace(params, max_calls=None), operands, waves=False)
+    sized = dataclasses.replace(params, max_calls=bucket(plan.num_calls))
+    return Schedule(params.program, sized.layout(), plan_now(sized, operands, sized.layout()))
 
 
 def profile_call(params: Params, operands: Sequence[Any]) -> Profile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,7 @@ from jaxrec.executors.host._kernels import BackwardKernels, listed
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import Label, token_of, words
+from jaxrec.invocation._differentiated import Wrt
 from jaxrec.lowering import _wave
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import COUNT, FIRST
@@ -22,9 +23,6 @@ from jaxrec.split._program import CellSpec
 from jaxrec.transpose._backward import Want, initial_cotangents, root_cotangents
 from jaxrec.transpose._cells import Backward, tapes_by_cell
 from jaxrec.transpose._outer import total_shape
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._primitives import Wrt
 
 
 @dataclasses.dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,10 @@ from jaxrec._host_options import HostOptions
 from jaxrec.executors.host._failure import Failures
 from jaxrec.executors.host._plan import HostPlan, Rows
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList
+from jaxrec.invocation._params import Params
 from jaxrec.lowering._forward import Bound
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.split._program import CellSpec, Program
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._params import Params
 
 
 @dataclasses.dataclass

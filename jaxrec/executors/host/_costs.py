@@ -7,20 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxrec._errors import RUN_TIME_ERRORS
 from jaxrec.executors.host._tasks import compiler_options
+from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import wave_function
 from jaxrec.split._cost import cell_flops
 from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._params import Params
 
 COPY_SECONDS = 60e-6
 """Carrying rows from one domain to another: two launches."""

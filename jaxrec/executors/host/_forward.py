@@ -14,6 +14,7 @@ from jaxrec.executors.host._kernels import ForwardKernels, counts, listed
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import Label, token_of, words
+from jaxrec.invocation._results import outcome
 from jaxrec.lowering import _wave
 from jaxrec.lowering._forward import results, with_roots
 from jaxrec.lowering._rows import gather_rows
@@ -174,8 +175,6 @@ class Forward:
 
     def outcome(self) -> list[int]:
         """Adds the task that reads the results; their slots."""
-        from jaxrec.primitives._results import outcome
-
         call, tables = self.call, self.call.plan.tables
         known = {
             "info": tables.info,

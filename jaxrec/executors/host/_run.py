@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,11 @@ from jaxrec.executors.host._plan import HostPlan
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.executors.host._tasks import TaskList
+from jaxrec.invocation._differentiated import Wrt, backward_cells
+from jaxrec.invocation._params import Params
+from jaxrec.invocation._results import differentiable
 from jaxrec.transpose._cells import Backward, has_cotangent
 from jaxrec.transpose._unread import without_unread
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._params import Params
-    from jaxrec.primitives._primitives import Wrt
 
 
 def run_host(params: Params, operands: Sequence[Any]) -> list[Any]:
@@ -120,9 +119,6 @@ def _names(params: Params, wrt: Wrt) -> list[str]:
 
 def traced_backward(params: Params, operands: Sequence[Any]) -> HostCall | None:
     """Runs the backward pass for all that has a cotangent, to measure it: what ran, if any."""
-    from jaxrec.primitives._primitives import Wrt
-    from jaxrec.primitives._results import differentiable
-
     positions = tuple(
         k
         for k, x in enumerate(operands)
@@ -181,7 +177,5 @@ def _tape_count(tapes: Tapes) -> int:
 
 def differentiated(call: HostCall, wrt: Wrt) -> Backward:
     """The differentiated cells, made once for their types and sizes."""
-    from jaxrec.primitives._residuals import backward_cells
-
     avals = [jax.typeof(x) for x in call.operands]
     return backward_cells(call.params, call.layout, wrt, avals)

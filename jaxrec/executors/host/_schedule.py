@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxrec import _core
 from jaxrec._host_options import HostOptions
@@ -31,11 +31,9 @@ from jaxrec.executors.host._costs import (
 from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
 from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._stepped import step_forward
-from jaxrec.schedule._layout import make_layout, widths_of
-
-if TYPE_CHECKING:
-    from jaxrec.primitives._params import Params
-    from jaxrec.schedule._layout import Layout
+from jaxrec.invocation._bounds import planned
+from jaxrec.invocation._params import Params
+from jaxrec.schedule._layout import Layout, make_layout, widths_of
 
 _SHARDS = (2, 4, 8, 16, 32)
 """Numbers of shards on a device that are tried, below that of workers."""
@@ -73,11 +71,9 @@ def schedule_core(params: Params, operands: Sequence[Any], layout: Layout) -> An
 def _divided(
     params: Params, operands: Sequence[Any], readers: bool
 ) -> tuple[Any, Layout, Costs, _Taken]:
-    from jaxrec.primitives._capacity import plan_now
-
     options, program = params.host, params.program
     assert options is not None
-    core = plan_now(params, operands, waves=False)
+    core = planned(params, operands, waves=False)
     sized, costs = _cut(params, operands, readers, core)
     device = [options.device_of(spec.cell.name) for spec in program.cells]
     if any(device) or _shards(options, core) > 1:

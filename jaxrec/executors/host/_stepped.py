@@ -25,6 +25,9 @@ from jaxrec.executors.host._forward import Forward
 from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, roomy
 from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
+from jaxrec.invocation._bounds import limits_of
+from jaxrec.invocation._differentiated import Wrt
+from jaxrec.invocation._params import Params, plan_inputs
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack
 from jaxrec.schedule._layout import (
@@ -38,12 +41,10 @@ from jaxrec.schedule._layout import (
     widths_of,
 )
 from jaxrec.schedule._step import start_stepper
+from jaxrec.transpose._cells import Backward
 
 if TYPE_CHECKING:
     from jaxrec.executors.host._call import Trace
-    from jaxrec.primitives._params import Params
-    from jaxrec.primitives._primitives import Wrt
-    from jaxrec.transpose._cells import Backward
 
 _EXPECTED_CALLS = 1 << 12
 """How many calls the widths of waves are chosen for, since it is not known how many there are."""
@@ -337,9 +338,6 @@ class _Run:
 
 
 def _begin(call: HostCall, reuse: bool) -> Any:
-    from jaxrec.primitives._capacity import limits_of
-    from jaxrec.primitives._params import plan_inputs
-
     params = call.params
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, call.operands)

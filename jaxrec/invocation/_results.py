@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
+from jaxrec.invocation._params import Params
 from jaxrec.lowering._forward import Bound, collected
-from jaxrec.primitives._params import Params
 from jaxrec.transpose._cells import has_cotangent
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -204,26 +203,3 @@ def outers_read(program: Program, ops: Sequence[Op]) -> list[int]:
     root = program.binding.outer_of
     read = {root[a] for op in ops if isinstance(op, Prim) for a in op.inputs if a in root}
     return [k for k, value in enumerate(program.outers) if value in read]
-
-
-def combine_patterns(
-    pattern: LanePattern | None, lanes: int, batch: int, is_batched: bool
-) -> tuple[LanePattern | None, int]:
-    """How lanes index an outer value once a batch axis is put in front of the lanes.
-
-    Args:
-        pattern: how the old lanes index it.
-        lanes: number of old lanes.
-        batch: size of the new axis.
-        is_batched: whether the value has the new axis too.
-
-    Returns:
-        The new pattern, and how often the value's own axis must be repeated first.
-    """
-    if not is_batched:
-        return pattern, 1
-    if pattern is None:
-        return (lanes, batch), 1
-    stride, size = pattern
-    repeats = math.ceil(lanes / (stride * size)) if stride * size else 1
-    return (stride, batch * size * repeats), repeats

@@ -1,0 +1,1 @@
+"""One invocation: its parameters, bounds, results and differentiated cells."""
