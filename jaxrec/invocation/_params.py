@@ -14,7 +14,7 @@ from jaxrec import _compat
 from jaxrec._host_options import HostOptions
 from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
-from jaxrec.lowering._forward import Bound, CellAt, plain_cell
+from jaxrec.lowering._forward import CellAt, Scheduled, plain_cell
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs
@@ -113,16 +113,18 @@ def run_invocation(
     residual_tapes: Sequence[Sequence[Any]] | None = None,
     *,
     scheduled: bool = True,
-) -> tuple[Bound, list[Any], list[list[Any]]]:
+) -> tuple[Scheduled, list[Any], list[list[Any]]]:
     """Schedules and runs an invocation: `jaxrec.lowering._run.run` on its operands."""
-    waiting = bound(params, layout, table_types(params.program, layout), operands)
+    waiting = with_schedule(params, layout, table_types(params.program, layout), operands)
     inputs = plan_inputs(params, operands)
     return run(waiting, inputs, cell_at, residual_tapes, scheduled=scheduled)
 
 
-def bound(params: Params, layout: Layout, tables: Tables, operands: Sequence[Any]) -> Bound:
+def with_schedule(
+    params: Params, layout: Layout, tables: Tables, operands: Sequence[Any]
+) -> Scheduled:
     """An invocation with its schedule."""
-    return Bound(
+    return Scheduled(
         params.program,
         layout,
         params.patterns,

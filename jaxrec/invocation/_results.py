@@ -9,11 +9,11 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec.invocation._params import Params
-from jaxrec.lowering._forward import Bound, collected
+from jaxrec.lowering._forward import Scheduled, collected
 from jaxrec.transpose._cells import has_cotangent
 
 
-def outcome(at: Bound, results: Sequence[Any]) -> list[Any]:
+def outcome(at: Scheduled, results: Sequence[Any]) -> list[Any]:
     """Results, then if collected control arguments, lane and validity of each call."""
     if not at.layout.collect:
         return list(results)

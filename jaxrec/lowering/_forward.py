@@ -34,7 +34,7 @@ State = tuple[list[Any], list[list[Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
+class Scheduled:
     """An invocation whose schedule is known: everything that a replay needs but the tapes.
 
     Attributes:
@@ -64,58 +64,60 @@ class Bound:
         ]
 
 
-def with_roots(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
+def with_roots(at: Scheduled, tapes: Sequence[Any]) -> list[Any]:
     """Value tapes with the roots' arguments in their first rows."""
     tapes = list(tapes)
-    starts = [bound.layout.pad] * len(tapes)
-    for c, parts in bound.program.data_rows:
-        rows = pack([bound.roots[k] for k in parts], batch=1)
+    starts = [at.layout.pad] * len(tapes)
+    for c, parts in at.program.data_rows:
+        rows = pack([at.roots[k] for k in parts], batch=1)
         tapes[c] = _wave.put(tapes[c], rows, starts[c])
-        starts[c] += bound.layout.lanes
+        starts[c] += at.layout.lanes
     return tapes
 
 
-def plain_cell(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
+def plain_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
     """A cell without residuals."""
-    fun = wave_function(bound.program, spec, _wave.outer_by_row(spec, bound.patterns), width)
+    fun = wave_function(at.program, spec, _wave.outer_by_row(spec, at.patterns), width)
     return WaveCell(lambda *read: (fun(*read), []), has_to_wait(spec.cell.ops))
 
 
-CellAt = Callable[[Bound, CellSpec, int], WaveCell]
+CellAt = Callable[[Scheduled, CellSpec, int], WaveCell]
 """Makes a cell at one width."""
 
 
 def run_forward(
-    bound: Bound,
+    at: Scheduled,
     cell_at: CellAt = plain_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
 ) -> State:
     """Runs all waves.
 
     Args:
-        bound: the invocation.
+        at: the invocation.
         cell_at: the cells to run; they may return residuals, one row a call.
         residual_tapes: for each cell, a tape for each residual.
 
     Returns:
         The value tapes and the residual tapes.
     """
-    residuals = [list(t) for t in residual_tapes or [[]] * len(bound.program.cells)]
+    residuals = [list(t) for t in residual_tapes or [[]] * len(at.program.cells)]
 
     def body_for(spec: CellSpec, width: int) -> Any:
-        cell = cell_at(bound, spec, width)
-        return lambda wave, state: _fire(bound, spec, width, cell, wave, state)
+        cell = cell_at(at, spec, width)
+        return lambda wave, state: _fire(at, spec, width, cell, wave, state)
 
-    bodies = {kind: body_for(spec, width) for kind, spec, width in bound.waves_of}
-    tapes = _wave.empty_tapes(bound.layout.value_rows, bound.program.classes)
-    state = (with_roots(bound, tapes), residuals)
-    return _wave.run_waves(bound.program, bound.layout, bound.tables, bodies, state)
+    bodies = {kind: body_for(spec, width) for kind, spec, width in at.waves_of}
+    tapes = _wave.empty_tapes(at.layout.value_rows, at.program.classes)
+    state = (with_roots(at, tapes), residuals)
+    return _wave.run_waves(at.program, at.layout, at.tables, bodies, state)
 
 
-def _fire(bound: Bound, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any) -> State:
+def _fire(
+    at: Scheduled, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any
+) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
     rows = _wave.calls_alone(cell.waits, jnp.arange(width) < wave[COUNT])
-    read = operands(bound, spec, state[0], wave[FIRST], width, rows)
+    read = operands(at, spec, state[0], wave[FIRST], width, rows)
     outs, kept = _wave.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
     return write(spec, outs, kept, wave, state)
 
@@ -135,7 +137,7 @@ def write(
 
 
 def operands(
-    bound: Bound,
+    at: Scheduled,
     spec: CellSpec,
     tapes: Sequence[Any],
     start: Any,
@@ -143,59 +145,59 @@ def operands(
     rows: _wave.Rows = _wave.all_rows,
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The outer values, control scalars and tape inputs of `width` rows of a cell."""
-    tables = bound.tables.cells[spec.cell.index]
+    tables = at.tables.cells[spec.cell.index]
     lanes = rows(_wave.block(tables.lane, start, width))
     exports = [rows(_wave.block(x, start, width)) for x in tables.exports]
     inputs = [
         gather_rows(tapes[c], rows(_wave.block(reads, start, width)))
         for c, reads in zip(spec.inputs, tables.reads, strict=True)
     ]
-    return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
+    return _wave.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
 
 
 def operands_at(
-    bound: Bound,
+    at: Scheduled,
     spec: CellSpec,
     tapes: Sequence[Any],
     rows: Any,
     read: Callable[[Any, Any], Any],
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The same for any rows of a cell; `read` gathers from a tape."""
-    tables = bound.tables.cells[spec.cell.index]
+    tables = at.tables.cells[spec.cell.index]
     lanes = gather(tables.lane, rows)
     exports = [gather(x, rows) for x in tables.exports]
     inputs = [
         read(tapes[c], gather(reads, rows))
         for c, reads in zip(spec.inputs, tables.reads, strict=True)
     ]
-    return _wave.cell_outers(spec, bound.outers, bound.patterns, lanes), exports, inputs
+    return _wave.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
 
 
-def results(bound: Bound, tapes: Sequence[Any]) -> list[Any]:
+def results(at: Scheduled, tapes: Sequence[Any]) -> list[Any]:
     """The results of the roots, each `[lanes, ...]`, then those of every call, if collected.
 
     XLA gathers them: it leaves out the parts of a row that the caller does not use.
     """
-    classes, tables = bound.program.result_classes, bound.tables
+    classes, tables = at.program.result_classes, at.tables
     of_roots = zip(classes, tables.result_reads, strict=True)
-    outs = _unpacked(bound, [gather(tapes[c], rows) for c, rows in of_roots])
-    if bound.layout.collect:
-        valid = collected(bound)
+    outs = _unpacked(at, [gather(tapes[c], rows) for c, rows in of_roots])
+    if at.layout.collect:
+        valid = collected(at)
         of_calls = zip(classes, tables.collect_reads, strict=True)
         found = [select_rows(valid, gather(tapes[c], rows)) for c, rows in of_calls]
-        outs += _unpacked(bound, found)
+        outs += _unpacked(at, found)
     return outs
 
 
-def _unpacked(bound: Bound, rows: Sequence[Any]) -> list[Any]:
+def _unpacked(at: Scheduled, rows: Sequence[Any]) -> list[Any]:
     """The results in the order of the function's, from the rows that hold them."""
-    program = bound.program
+    program = at.program
     found: dict[int, Any] = {}
     for (c, parts), row in zip(program.result_rows, rows, strict=True):
         found.update(zip(parts, unpack(row, program.members[c], batch=1), strict=True))
     return [found[k] for k in range(len(found))]
 
 
-def collected(bound: Bound) -> Any:
+def collected(at: Scheduled) -> Any:
     """Which rows of the report of all calls are calls, `[max_calls]`."""
-    return jnp.arange(bound.layout.max_calls) < bound.tables.num_collected
+    return jnp.arange(at.layout.max_calls) < at.tables.num_collected

@@ -23,7 +23,7 @@ from jaxrec._order import MAX_ORDER
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._forward import (
-    Bound,
+    Scheduled,
     operands_at,
     plain_cell,
     results,
@@ -35,35 +35,35 @@ from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.split._program import CellSpec, Program
 
 
-def replay(bound: Bound) -> list[Any]:
+def replay(at: Scheduled) -> list[Any]:
     """Runs a schedule: the results as `results` of the forward program gives them."""
-    kinds = [_kind(bound, spec, width) for _, spec, width in bound.waves_of]
+    kinds = [_kind(at, spec, width) for _, spec, width in at.waves_of]
 
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
-        wave = bound.tables.waves[number]
+        wave = at.tables.waves[number]
         branches = [lambda tapes: tapes, *(lambda t, run=run: run(wave, t) for run in kinds)]
         return lax.switch(jnp.clip(wave[KIND] + 1, 0, len(kinds)), branches, tapes), None
 
-    blank = _wave.blank_tapes(bound.layout.value_rows, bound.program.classes)
-    given = jax.tree.leaves((bound.tables, bound.outers, bound.roots))
+    blank = _wave.blank_tapes(at.layout.value_rows, at.program.classes)
+    given = jax.tree.leaves((at.tables, at.outers, at.roots))
     vma = _compat.common_vma([_compat.aval_of(x) for x in given])
     tapes = [_compat.vary_over(tape, vma) for tape in blank]
-    tapes, _ = lax.scan(step, with_roots(bound, tapes), jnp.arange(bound.layout.max_waves))
-    return results(bound, tapes)
+    tapes, _ = lax.scan(step, with_roots(at, tapes), jnp.arange(at.layout.max_waves))
+    return results(at, tapes)
 
 
-def _kind(bound: Bound, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
-    linear = all(is_repeatable(program, spec) for program in _orders(bound.program))
-    compute = plain_cell(bound, spec, width).run if linear else _cell_by_row(bound, spec, width)
+def _kind(at: Scheduled, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
+    linear = all(is_repeatable(program, spec) for program in _orders(at.program))
+    compute = plain_cell(at, spec, width).run if linear else _cell_by_row(at, spec, width)
 
     def without_padding(valid: Any, outers: Any, exports: Any, inputs: Any) -> Any:
-        wide = _wave.outers_with_rows(spec, bound.patterns, outers, width)
+        wide = _wave.outers_with_rows(spec, at.patterns, outers, width)
         return [_moving(valid, x) for x in wide], exports, [_moving(valid, x) for x in inputs]
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
         number = jnp.arange(width)
         rows = wave[FIRST] + jnp.minimum(number, wave[COUNT] - 1)
-        given = operands_at(bound, spec, tapes, rows, gather)
+        given = operands_at(at, spec, tapes, rows, gather)
         outs, _ = compute(*(given if linear else without_padding(number < wave[COUNT], *given)))
         tapes = list(tapes)
         for k, (c, made) in enumerate(zip(spec.outputs, outs, strict=True)):
@@ -81,9 +81,9 @@ def _orders(program: Program) -> list[Program]:
     return found
 
 
-def _cell_by_row(bound: Bound, spec: CellSpec, width: int) -> Callable[..., Any]:
+def _cell_by_row(at: Scheduled, spec: CellSpec, width: int) -> Callable[..., Any]:
     """A cell whose outer values all have a row axis."""
-    fun = wave_function(bound.program, spec, [True] * len(spec.outers), width)
+    fun = wave_function(at.program, spec, [True] * len(spec.outers), width)
     return lambda *read: (fun(*read), [])
 
 

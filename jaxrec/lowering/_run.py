@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrec.lowering._forward import Bound, CellAt, plain_cell, run_forward
+from jaxrec.lowering._forward import CellAt, Scheduled, plain_cell, run_forward
 from jaxrec.lowering._stepped import run_stepped
 from jaxrec.schedule._plan import PlanInputs, plan_in_program
 
 
 def run(
-    waiting: Bound,
+    waiting: Scheduled,
     inputs: PlanInputs,
     cell_at: CellAt = plain_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
     *,
     scheduled: bool = True,
-) -> tuple[Bound, list[Any], list[list[Any]]]:
+) -> tuple[Scheduled, list[Any], list[list[Any]]]:
     """Schedules and runs an invocation inside the program that is being traced.
 
     Args:
@@ -35,6 +35,6 @@ def run(
     if waiting.program.is_stepped:
         return run_stepped(waiting, inputs, cell_at, residual_tapes, scheduled=scheduled)
     tables = plan_in_program(waiting.program, waiting.layout, inputs)
-    bound = dataclasses.replace(waiting, tables=tables)
-    tapes, residuals = run_forward(bound, cell_at, residual_tapes)
-    return bound, tapes, residuals
+    at = dataclasses.replace(waiting, tables=tables)
+    tapes, residuals = run_forward(at, cell_at, residual_tapes)
+    return at, tapes, residuals

@@ -14,7 +14,7 @@ from typing import Any
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import Bound, CellAt, State, plain_cell, with_roots, write
+from jaxrec.lowering._forward import CellAt, Scheduled, State, plain_cell, with_roots, write
 from jaxrec.lowering._rows import gather_rows
 from jaxrec.schedule._plan import PlanInputs
 from jaxrec.schedule._step import Stepping, WaveRows, begin_stepping
@@ -24,17 +24,17 @@ Body = Callable[[Any, State], tuple[Any, State]]
 
 
 def run_stepped(
-    bound: Bound,
+    at: Scheduled,
     inputs: PlanInputs,
     cell_at: CellAt = plain_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
     *,
     scheduled: bool = True,
-) -> tuple[Bound, list[Any], list[list[Any]]]:
+) -> tuple[Scheduled, list[Any], list[list[Any]]]:
     """Runs an invocation whose schedule is not known yet.
 
     Args:
-        bound: the invocation; of its tables only the types are looked at.
+        at: the invocation; of its tables only the types are looked at.
         inputs: what the scheduler starts from.
         cell_at: the cells to run; they may return residuals, one row a call.
         residual_tapes: for each cell, a tape for each residual.
@@ -44,27 +44,25 @@ def run_stepped(
     Returns:
         The invocation with its schedule, the value tapes and the residual tapes.
     """
-    program, layout = bound.program, bound.layout
+    program, layout = at.program, at.layout
     residuals = [list(t) for t in residual_tapes or [[]] * len(program.cells)]
     stepping = begin_stepping(program, layout, inputs)
-    bodies = {
-        kind: _body(bound, stepping, spec, width, cell_at) for kind, spec, width in bound.waves_of
-    }
-    tapes = with_roots(bound, _wave.empty_tapes(layout.value_rows, program.classes))
+    bodies = {kind: _body(at, stepping, spec, width, cell_at) for kind, spec, width in at.waves_of}
+    tapes = with_roots(at, _wave.empty_tapes(layout.value_rows, program.classes))
     wave, (tapes, residuals) = _run_waves(bodies, (stepping.first(tapes), (tapes, residuals)))
     if scheduled:
         tables = stepping.end(wave)
     else:
-        tables = dataclasses.replace(bound.tables, result_reads=stepping.results(wave))
-    return dataclasses.replace(bound, tables=tables), tapes, residuals
+        tables = dataclasses.replace(at.tables, result_reads=stepping.results(wave))
+    return dataclasses.replace(at, tables=tables), tapes, residuals
 
 
-def _body(bound: Bound, stepping: Stepping, spec: CellSpec, width: int, cell_at: CellAt) -> Body:
-    cell = cell_at(bound, spec, width)
+def _body(at: Scheduled, stepping: Stepping, spec: CellSpec, width: int, cell_at: CellAt) -> Body:
+    cell = cell_at(at, spec, width)
 
     def run(wave: Any, state: State) -> tuple[Any, State]:
         rows = stepping.operands(spec, width, wave)
-        read = _operands(bound, spec, state[0], rows)
+        read = _operands(at, spec, state[0], rows)
         outs, kept = _wave.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *read)
         state = write(spec, outs, kept, wave, state)
         return stepping.after(rows.lanes, state[0]), state
@@ -73,11 +71,11 @@ def _body(bound: Bound, stepping: Stepping, spec: CellSpec, width: int, cell_at:
 
 
 def _operands(
-    bound: Bound, spec: CellSpec, tapes: Sequence[Any], rows: WaveRows
+    at: Scheduled, spec: CellSpec, tapes: Sequence[Any], rows: WaveRows
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The outer values, control scalars and tape inputs of a wave."""
     inputs = [gather_rows(tapes[c], read) for c, read in zip(spec.inputs, rows.reads, strict=True)]
-    outers = _wave.cell_outers(spec, bound.outers, bound.patterns, rows.lanes)
+    outers = _wave.cell_outers(spec, at.outers, at.patterns, rows.lanes)
     return outers, list(rows.exports), inputs
 
 

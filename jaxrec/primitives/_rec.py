@@ -19,7 +19,7 @@ from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
 from jaxrec.invocation._bounds import has_no_bound, is_plannable
 from jaxrec.invocation._differentiated import Wrt
-from jaxrec.invocation._params import Params, bound, run_invocation
+from jaxrec.invocation._params import Params, run_invocation, with_schedule
 from jaxrec.invocation._results import differentiable, outcome, outcome_types
 from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
@@ -106,7 +106,7 @@ def run_rec(*operands: Any, params: Params) -> list[Any]:
 
 def _run_replay(params: Params, operands: Sequence[Any]) -> list[Any]:
     """One call at a time; a schedule that depends on computed values is found by running first."""
-    at = bound(params, params.layout(), schedule_of(params, operands), operands)
+    at = with_schedule(params, params.layout(), schedule_of(params, operands), operands)
     return outcome(at, replay(at))
 
 

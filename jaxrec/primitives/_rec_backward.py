@@ -14,7 +14,7 @@ from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.executors.host._run import run_host_backward
 from jaxrec.invocation._differentiated import Wrt
-from jaxrec.invocation._params import Params, bound
+from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.invocation._results import differentiable
 from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._primitives import (
@@ -62,7 +62,7 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         tuple(k - params.first_data for k in roots),
         tuple(p for _, p in outers),
     )
-    at = bound(params, backward.layout, tables, call.primals)
+    at = with_schedule(params, backward.layout, tables, call.primals)
 
     def once(*given: Any) -> list[Any]:
         outer_cts, root_cts = run_backward(at, backward, tapes, kept, given, want)

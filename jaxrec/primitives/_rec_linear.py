@@ -15,9 +15,9 @@ from jaxrec import _compat
 from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt
-from jaxrec.invocation._params import Params, bound
+from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.invocation._results import differentiable, outcome_types
-from jaxrec.lowering._forward import Bound, WaveCell, plain_cell, results, run_forward
+from jaxrec.lowering._forward import Scheduled, WaveCell, plain_cell, results, run_forward
 from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._primitives import (
     check_compilable,
@@ -50,14 +50,16 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
     backward, tables = call.backward(), call.tables()
 
-    def cell_at(bound: Bound, spec: CellSpec, width: int) -> WaveCell:
-        cell = plain_cell(bound, spec, width)
+    def cell_at(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
+        cell = plain_cell(at, spec, width)
         # A rule of a derivative may have operations that the function does not have.
         moves = backward.is_differentiated(spec)
         return cell._replace(waits=cell.waits or (moves and backward.at(spec, width).waits))
 
     def run(*changed: Any) -> list[Any]:
-        at = bound(params, backward.layout, tables, replaced(call.primals, wrt.positions, changed))
+        at = with_schedule(
+            params, backward.layout, tables, replaced(call.primals, wrt.positions, changed)
+        )
         return [x for x in results(at, run_forward(at, cell_at)[0]) if has_cotangent(x)]
 
     def once(*given: Any) -> list[Any]:

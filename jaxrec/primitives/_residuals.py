@@ -17,7 +17,7 @@ from jaxrec import _compat
 from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells, backward_of
-from jaxrec.invocation._params import Params, bound
+from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.lowering._replay import replay
 from jaxrec.schedule._layout import (
     Tables,
@@ -131,7 +131,7 @@ def replayed(
 
     def run(*changed: Any) -> list[Any]:
         full = replaced(operands, positions, changed)
-        outs = replay(bound(params, params.layout(), tables, full))
+        outs = replay(with_schedule(params, params.layout(), tables, full))
         return [x for x in outs if has_cotangent(x)]
 
     return run

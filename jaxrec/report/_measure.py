@@ -22,8 +22,8 @@ from jax import lax
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
-from jaxrec.invocation._params import Params, bound, plan_inputs
-from jaxrec.lowering._forward import Bound, plain_cell, run_forward
+from jaxrec.invocation._params import Params, plan_inputs, with_schedule
+from jaxrec.lowering._forward import Scheduled, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
 from jaxrec.lowering._wave import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
@@ -74,8 +74,8 @@ def profile_call(params: Params, operands: Sequence[Any]) -> Profile:
     layout = params.layout()
     core = plan_now(params, operands, layout)
     tables = _filled(params.program, layout, core)
-    run = jax.jit(lambda *given: run_forward(bound(params, layout, tables, given))[0])
-    at, tapes = bound(params, layout, tables, operands), run(*operands)
+    run = jax.jit(lambda *given: run_forward(with_schedule(params, layout, tables, given))[0])
+    at, tapes = with_schedule(params, layout, tables, operands), run(*operands)
     has_tapes = params.executor != "reference"
     stages = {
         **_planning(params, layout, operands),
@@ -199,7 +199,7 @@ def _filled(program: Program, layout: Layout, core: Any) -> Tables:
     return jax.tree.unflatten(jax.tree.structure(types), [jnp.asarray(x) for x in buffers])
 
 
-def _cell_times(at: Bound, tapes: Sequence[Any], waves: Any) -> Iterator[CellTime]:
+def _cell_times(at: Scheduled, tapes: Sequence[Any], waves: Any) -> Iterator[CellTime]:
     """Times each cell at each width on the operands of its first wave there."""
     for kind, spec, width in at.waves_of:
         mine = waves[waves[:, KIND] == kind]

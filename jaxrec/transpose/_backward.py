@@ -21,7 +21,7 @@ from jax import lax
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import pack, unpack
-from jaxrec.lowering._forward import Bound
+from jaxrec.lowering._forward import Scheduled
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
@@ -46,7 +46,7 @@ class Want:
 
 
 def run_backward(
-    bound: Bound,
+    at: Scheduled,
     backward: Backward,
     tapes: Sequence[Any],
     residuals: Sequence[Sequence[Any]],
@@ -56,7 +56,7 @@ def run_backward(
     """Runs the waves in reverse.
 
     Args:
-        bound: the invocation, with the tables of its schedule.
+        at: the invocation, with the tables of its schedule.
         backward: its differentiated cells.
         tapes: value tapes of the forward pass.
         residuals: residual tapes of the forward pass.
@@ -66,25 +66,25 @@ def run_backward(
     Returns:
         Cotangents of outer values and of data arguments of the roots.
     """
-    replay = Replay(bound, backward, tapes, residuals)
-    ct_tapes = initial_cotangents(bound, cotangents)
-    cut_tapes = tapes_by_cell(backward, [cut_types(backward, s) for s in bound.program.cells])
+    replay = Replay(at, backward, tapes, residuals)
+    ct_tapes = initial_cotangents(at, cotangents)
+    cut_tapes = tapes_by_cell(backward, [cut_types(backward, s) for s in at.program.cells])
     bodies = {
         kind: _body(replay, spec, width)
-        for kind, spec, width in bound.waves_of
+        for kind, spec, width in at.waves_of
         if backward.has_loop(spec)
     }
     ct_tapes, cut_tapes = _wave.run_waves(
-        bound.program, bound.layout, bound.tables, bodies, (ct_tapes, cut_tapes), backward=True
+        at.program, at.layout, at.tables, bodies, (ct_tapes, cut_tapes), backward=True
     )
     cut_tapes = [
-        settle_cuts(bound, backward, spec, tapes)
-        for spec, tapes in zip(bound.program.cells, cut_tapes, strict=True)
+        settle_cuts(at, backward, spec, tapes)
+        for spec, tapes in zip(at.program.cells, cut_tapes, strict=True)
     ]
     lanes = dict(zip(want.outers, want.lanes, strict=True))
     outer_cts = outer_cotangents(replay, ct_tapes, cut_tapes, lanes)
-    root_cts = root_cotangents(bound, ct_tapes, want)
-    return outer_cts, [x + zero_of(bound.tables, x.dtype) for x in root_cts]
+    root_cts = root_cotangents(at, ct_tapes, want)
+    return outer_cts, [x + zero_of(at.tables, x.dtype) for x in root_cts]
 
 
 def cut_types(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
@@ -92,44 +92,44 @@ def cut_types(backward: Backward, spec: CellSpec) -> tuple[Any, ...]:
     return backward.at(spec, backward.layout.widths[0]).cuts if backward.has_loop(spec) else ()
 
 
-def settle_residuals(bound: Bound, residuals: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def settle_residuals(at: Scheduled, residuals: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Repeats the last row of each residual tape, so that a step past it finds valid rows."""
 
     def settled(spec: CellSpec, tape: Any) -> Any:
-        end = _end(bound, spec)
+        end = _end(at, spec)
         last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
-        rows = jnp.broadcast_to(last, (bound.layout.step_rows, *tape.shape[1:]))
+        rows = jnp.broadcast_to(last, (at.layout.step_rows, *tape.shape[1:]))
         return _wave.put(tape, rows, end)
 
-    pairs = zip(bound.program.cells, residuals, strict=True)
+    pairs = zip(at.program.cells, residuals, strict=True)
     return [[settled(spec, tape) for tape in tapes] for spec, tapes in pairs]
 
 
 def settle_cuts(
-    bound: Bound, backward: Backward, spec: CellSpec, tapes: Sequence[Any]
+    at: Scheduled, backward: Backward, spec: CellSpec, tapes: Sequence[Any]
 ) -> list[Any]:
     """Ends each cut tape: with zeros if it holds cotangents, else with its last row repeated."""
     if not tapes:
         return []
-    end, found = _end(bound, spec), []
+    end, found = _end(at, spec), []
     for tape, carries in zip(
-        tapes, backward.at(spec, bound.layout.widths[0]).cut_carries, strict=True
+        tapes, backward.at(spec, at.layout.widths[0]).cut_carries, strict=True
     ):
         last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
         row = jnp.zeros_like(last) if carries else last
-        rows = jnp.broadcast_to(row, (bound.layout.step_rows, *tape.shape[1:]))
+        rows = jnp.broadcast_to(row, (at.layout.step_rows, *tape.shape[1:]))
         found.append(_wave.put(tape, rows, end))
     return found
 
 
-def _end(bound: Bound, spec: CellSpec) -> Any:
+def _end(at: Scheduled, spec: CellSpec) -> Any:
     """The first row of a cell that no wave has written."""
-    return bound.layout.pad + cell_count(bound.program, bound.tables, spec.cell.index)
+    return at.layout.pad + cell_count(at.program, at.tables, spec.cell.index)
 
 
-def initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
+def initial_cotangents(at: Scheduled, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangent tapes with the cotangents of the results; None for classes without."""
-    program, layout, tables = bound.program, bound.layout, bound.tables
+    program, layout, tables = at.program, at.layout, at.tables
     carrying = [c for c, aval in enumerate(program.classes) if has_cotangent(aval)]
     made = _wave.empty_tapes(
         [layout.read_rows[c] for c in carrying], [program.classes[c] for c in carrying]
@@ -141,18 +141,18 @@ def initial_cotangents(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
     if layout.collect:
         starts += [collect_start(program, tables, k) for k in range(len(program.result_classes))]
     classes = program.result_classes * (2 if layout.collect else 1)
-    for c, rows, start in zip(classes, _packed(bound, cotangents), starts, strict=True):
+    for c, rows, start in zip(classes, _packed(at, cotangents), starts, strict=True):
         if tapes[c] is not None:
             tapes[c] = _wave.put(tapes[c], rows, start)
     return tapes
 
 
-def _packed(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
+def _packed(at: Scheduled, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of results by tape row; None for rows without."""
-    program = bound.program
+    program = at.program
     given = iter(cotangents)
     found = []
-    for _ in range(2 if bound.layout.collect else 1):
+    for _ in range(2 if at.layout.collect else 1):
         by_result = [next(given) if has_cotangent(a) else None for a in program.result_avals]
         for c, parts in program.result_rows:
             carries = has_cotangent(program.classes[c])
@@ -162,8 +162,8 @@ def _packed(bound: Bound, cotangents: Sequence[Any]) -> list[Any]:
 
 def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     vjp = replay.backward.at(spec, width)
-    first_read = BLOCKS + replay.bound.program.max_outputs
-    classes = replay.bound.program.classes
+    first_read = BLOCKS + replay.at.program.max_outputs
+    classes = replay.at.program.classes
     slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(classes[c])]
 
     def run(wave: Any, state: Any) -> Any:
@@ -189,9 +189,9 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     return run
 
 
-def root_cotangents(bound: Bound, ct_tapes: Sequence[Any], want: Want) -> list[Any]:
+def root_cotangents(at: Scheduled, ct_tapes: Sequence[Any], want: Want) -> list[Any]:
     """The cotangents of the roots' data arguments that are asked for."""
-    program, tables = bound.program, bound.tables
+    program, tables = at.program, at.tables
     found: dict[int, Any] = {}
     for (c, parts), pointers in zip(program.data_rows, tables.root_readers, strict=True):
         if set(parts).intersection(want.roots):

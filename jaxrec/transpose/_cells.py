@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _wave
 from jaxrec.lowering._cell import row_by_row_function, wave_function
-from jaxrec.lowering._forward import Bound, WaveCell, operands, plain_cell
+from jaxrec.lowering._forward import Scheduled, WaveCell, operands, plain_cell
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
@@ -171,9 +171,9 @@ def _shape(shape: Sequence[int], dtype: Any) -> Any:
 def residual_cell(backward: Backward) -> Any:
     """The cells of a forward pass that keeps residuals, for `run_forward`."""
 
-    def cell_at(bound: Bound, spec: CellSpec, width: int) -> Any:
+    def cell_at(at: Scheduled, spec: CellSpec, width: int) -> Any:
         if not backward.is_differentiated(spec):
-            return plain_cell(bound, spec, width)
+            return plain_cell(at, spec, width)
         vjp = backward.at(spec, width)
         return WaveCell(lambda *read: vjp.forward([x for part in read for x in part]), vjp.waits)
 
@@ -196,14 +196,14 @@ def tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[li
 class Replay:
     """The state that stays the same while the waves run in reverse."""
 
-    bound: Bound
+    at: Scheduled
     backward: Backward
     tapes: Sequence[Any]
     residuals: Sequence[Sequence[Any]]
 
     def values(self, spec: CellSpec, start: Any, width: int, rows: _wave.Rows) -> list[Any]:
         """The operands of a cell, flat."""
-        outers, exports, inputs = operands(self.bound, spec, self.tapes, start, width, rows)
+        outers, exports, inputs = operands(self.at, spec, self.tapes, start, width, rows)
         return [*outers, *exports, *inputs]
 
     def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
@@ -212,10 +212,10 @@ class Replay:
 
     def cotangents(self, spec: CellSpec, ct_tapes: Any, start: Any, width: int) -> list[Any]:
         """The cotangents of a cell's outputs: for each row the sum over its readers."""
-        readers = self.bound.tables.cells[spec.cell.index].readers
+        readers = self.at.tables.cells[spec.cell.index].readers
         return [
             sum_over_readers(
-                ct_tapes[c], self.bound.tables.reader_rows[c], _wave.block(ptr, start, width + 1)
+                ct_tapes[c], self.at.tables.reader_rows[c], _wave.block(ptr, start, width + 1)
             )
             for c, ptr in zip(spec.outputs, readers, strict=True)
             if ct_tapes[c] is not None

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _wave
-from jaxrec.lowering._forward import Bound, operands_at
+from jaxrec.lowering._forward import Scheduled, operands_at
 from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather_rows, select_rows
 from jaxrec.schedule._layout import Tables, cell_count
@@ -39,15 +39,13 @@ def outer_cotangents(
         cut_tapes: of each cell, what its loop keeps for the contraction.
         lanes: of each value asked for, how lanes index its cotangent; None for a sum over lanes.
     """
-    bound = replay.bound
+    at = replay.at
     zeros = {
-        p: jnp.broadcast_to(
-            zero_of(bound.tables, bound.outers[p].dtype), total_shape(bound, p, pattern)
-        )
+        p: jnp.broadcast_to(zero_of(at.tables, at.outers[p].dtype), total_shape(at, p, pattern))
         for p, pattern in lanes.items()
     }
     totals: dict[int, Any] = {}
-    for spec in replay.bound.program.cells:
+    for spec in replay.at.program.cells:
         mine = [p for p in spec.outers if p in zeros]
         if mine:
             after = After(replay, spec, ct_tapes, cut_tapes[spec.cell.index], lanes)
@@ -61,10 +59,10 @@ def zero_of(tables: Tables, dtype: Any) -> Any:
     return jnp.where(tables.num_waves < 0, jnp.nan, 0.0).astype(dtype)
 
 
-def total_shape(bound: Bound, position: int, lanes: LanePattern | None) -> tuple[int, ...]:
+def total_shape(at: Scheduled, position: int, lanes: LanePattern | None) -> tuple[int, ...]:
     """The shape of the cotangent of an outer value."""
-    shape = bound.outers[position].shape
-    if lanes is None or bound.patterns[position] is not None:
+    shape = at.outers[position].shape
+    if lanes is None or at.patterns[position] is not None:
         return shape
     return (lanes[1], *shape)
 
@@ -81,19 +79,19 @@ class After:
         lanes: dict[int, LanePattern | None],
     ) -> None:
         self.replay, self.spec, self.ct_tapes, self.cut_tapes = replay, spec, ct_tapes, cut_tapes
-        patterns = replay.bound.patterns
+        patterns = replay.at.patterns
         self.lanes = {p: patterns[p] or lanes[p] for p in spec.outers if p in lanes}
-        self.own_rows = not is_repeatable(replay.bound.program, spec) or any(
+        self.own_rows = not is_repeatable(replay.at.program, spec) or any(
             lane is not None and patterns[p] is None for p, lane in self.lanes.items()
         )
-        self.width = min(replay.bound.layout.step_rows, self._affordable())
+        self.width = min(replay.at.layout.step_rows, self._affordable())
         self.vjp = replay.backward.at(spec, self.width, self.own_rows)
 
     def _affordable(self) -> int:
         """Rows for which outer values with a row axis fit in memory."""
         by_row = self.replay.backward.by_row(self.spec, self.own_rows)
         size = sum(
-            self.replay.bound.outers[p].nbytes
+            self.replay.at.outers[p].nbytes
             for p, own in zip(self.spec.outers, by_row, strict=True)
             if own
         )
@@ -101,8 +99,8 @@ class After:
 
     def run(self, totals: dict[int, Any], fresh: bool) -> dict[int, Any]:
         """Adds the contributions of all rows to `totals`, which are zeros if they are `fresh`."""
-        bound = self.replay.bound
-        count = cell_count(bound.program, bound.tables, self.spec.cell.index)
+        at = self.replay.at
+        count = cell_count(at.program, at.tables, self.spec.cell.index)
         # A loop by the width would be run a wrong number of times by XLA where the count is a
         # constant below it.
         steps = (count + self.width - 1) // self.width
@@ -126,7 +124,7 @@ class After:
 
     def _step(self, done: Any, count: Any, totals: dict[int, Any]) -> dict[int, Any]:
         """Adds the contribution of the rows from `done`; rows past the last add zeros."""
-        start = self.replay.bound.layout.pad + done
+        start = self.replay.at.layout.pad + done
         values = self._values(start, count)
         saved = self._saved(start, values)
         cts = self._cotangents(start, count - done)
@@ -134,14 +132,12 @@ class After:
         return self._add(values, saved, cts, cuts, totals, start, count)
 
     def _values(self, start: Any, count: Any) -> list[Any]:
-        bound = self.replay.bound
-        last = bound.layout.pad + count - 1
+        at = self.replay.at
+        last = at.layout.pad + count - 1
         rows = jnp.minimum(start + jnp.arange(self.width), last)
-        outers, exports, inputs = operands_at(
-            bound, self.spec, self.replay.tapes, rows, gather_rows
-        )
+        outers, exports, inputs = operands_at(at, self.spec, self.replay.tapes, rows, gather_rows)
         if self.own_rows:
-            outers = _wave.outers_with_rows(self.spec, bound.patterns, outers, self.width)
+            outers = _wave.outers_with_rows(self.spec, at.patterns, outers, self.width)
         return [*outers, *exports, *inputs]
 
     def _saved(self, start: Any, values: list[Any]) -> list[Any]:
@@ -155,7 +151,7 @@ class After:
             cts = self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
             rows = jnp.minimum(jnp.arange(self.width), left - 1)
             return [ct[rows] for ct in cts] if self.own_rows else cts
-        classes = self.replay.bound.program.classes
+        classes = self.replay.at.program.classes
         carrying = [classes[c] for c in self.spec.outputs if has_cotangent(classes[c])]
         return [jnp.zeros((self.width, *a.shape), a.dtype) for a in carrying]
 
@@ -179,8 +175,8 @@ class After:
             for p in positions
         ]
         summed = self.vjp.after(values, saved, cts, cuts, given)
-        valid = start + jnp.arange(width) < self.replay.bound.layout.pad + count
-        lanes = _wave.cell_lanes(spec, self.replay.bound.tables, start, width)
+        valid = start + jnp.arange(width) < self.replay.at.layout.pad + count
+        lanes = _wave.cell_lanes(spec, self.replay.at.tables, start, width)
         return {
             p: self._sum(totals[p], x, valid, lanes, self.lanes[p]) if p in rows else x
             for p, x in zip(positions, summed, strict=True)

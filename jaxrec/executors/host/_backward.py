@@ -79,15 +79,15 @@ class BackwardRun:
 
         def begin(info: Any, *cts: Any) -> list[Any]:
             outers = dict(enumerate(call.operands[: call.params.num_outers]))
-            bound = call.bound(blank(info=info), outers)
+            at = call.with_tables(blank(info=info), outers)
             if domain == 0:
-                tapes = [initial_cotangents(bound, cts)[c] for c in self._carrying]
+                tapes = [initial_cotangents(at, cts)[c] for c in self._carrying]
             else:
                 rows = [call.layout.read_rows[c] for c in self._carrying]
                 tapes = _wave.empty_tapes(rows, [call.program.classes[c] for c in self._carrying])
             flat = [x for mine in tapes_by_cell(self._backward, cuts) for x in mine]
             totals = [
-                jnp.zeros(total_shape(bound, p, lanes), call.operands[p].dtype)
+                jnp.zeros(total_shape(at, p, lanes), call.operands[p].dtype)
                 for p, lanes in self._lanes.items()
             ]
             return [jnp.int32(0), *tapes, *flat, *totals]
@@ -241,8 +241,8 @@ class BackwardRun:
             cts = dict(zip(used, given[: len(used)], strict=True))
             rows = dict(zip(used, given[len(used) :], strict=True))
             found = listed(rows, call.program)
-            bound = call.bound(blank(root_readers=pointers, reader_rows=tuple(found)), {})
-            return [jnp.int32(0), *root_cotangents(bound, listed(cts, call.program), want)]
+            at = call.with_tables(blank(root_readers=pointers, reader_rows=tuple(found)), {})
+            return [jnp.int32(0), *root_cotangents(at, listed(cts, call.program), want)]
 
         reads = [*(state.tapes[c] for c in used), *(state.reader_rows[c] for c in used)]
         key = ("root cotangents", self._key, call.layout.lanes)

@@ -14,7 +14,7 @@ from jaxrec.executors.host._failure import Failures
 from jaxrec.executors.host._plan import HostPlan, Rows
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList
 from jaxrec.invocation._params import Params
-from jaxrec.lowering._forward import Bound
+from jaxrec.lowering._forward import Scheduled
 from jaxrec.schedule._layout import Layout, Tables
 from jaxrec.split._program import CellSpec, Program
 
@@ -97,11 +97,15 @@ class HostCall:
         here, there = self.device(source), self.device(target)
         return slot if here is there else self.tasks.move(label, slot, there)
 
-    def bound(self, tables: Tables, outers: dict[int, Any], roots: Sequence[Any] = ()) -> Bound:
+    def with_tables(
+        self, tables: Tables, outers: dict[int, Any], roots: Sequence[Any] = ()
+    ) -> Scheduled:
         """What the lowering's functions work on, of which a kernel has only a part; traced."""
         count = self.params.num_outers
         known = tuple(outers.get(k) for k in range(count))
-        return Bound(self.program, self.layout, self.params.patterns, tables, known, tuple(roots))
+        return Scheduled(
+            self.program, self.layout, self.params.patterns, tables, known, tuple(roots)
+        )
 
     def rows(self, spec: CellSpec, readers: bool = False, lanes: bool = False) -> Rows:
         """How the rows of a cell are packed; `lanes`: even if no outer value is indexed by lane."""

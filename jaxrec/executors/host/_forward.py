@@ -57,7 +57,7 @@ class Forward:
         def begin(*roots: Any) -> list[Any]:
             tapes = _wave.empty_tapes(call.layout.value_rows, program.classes)
             if roots:
-                tapes = with_roots(call.bound(blank(), {}, roots), tapes)
+                tapes = with_roots(call.with_tables(blank(), {}, roots), tapes)
             residuals = residual_tapes(self._backward) if self._backward is not None else []
             flat = [x for mine in residuals for x in mine]
             return [jnp.int32(0), *tapes, *flat]
@@ -165,9 +165,9 @@ class Forward:
         call, index = self.call, spec.cell.index
 
         def run(constant: Any, *tapes: Any) -> list[Any]:
-            bound = call.bound(counts(call, index, constant[0]), {})
+            at = call.with_tables(counts(call, index, constant[0]), {})
             all_tapes = [tapes if k == index else () for k in range(len(call.program.cells))]
-            return [token_of(constant), *settle_residuals(bound, all_tapes)[index]]
+            return [token_of(constant), *settle_residuals(at, all_tapes)[index]]
 
         key = ("settle", index, call.layout.pad, call.layout.step_rows)
         label = Label(f"residuals of {spec.cell.name}", domain)
@@ -188,8 +188,8 @@ class Forward:
 
         def run(*slots: Any) -> list[Any]:
             tapes = dict(zip(used, slots[len(leaves) :], strict=True))
-            bound = call.bound(blank(**jax.tree.unflatten(tree, slots[: len(leaves)])), {})
-            return [jnp.int32(0), *outcome(bound, results(bound, listed(tapes, call.program)))]
+            at = call.with_tables(blank(**jax.tree.unflatten(tree, slots[: len(leaves)])), {})
+            return [jnp.int32(0), *outcome(at, results(at, listed(tapes, call.program)))]
 
         reads = [*map(call.tasks.value, leaves), *(self.tapes[0].values[c] for c in used)]
         key = ("results", call.layout)

@@ -55,9 +55,9 @@ class ForwardKernels:
             tapes: dict[int, Any] = {c: next(values) for c in (*read, *written)}
             residuals = list(values)
             tables = rows.unpack(call.program, constant[head:], width)
-            bound = call.bound(tables, outers)
-            given = operands(bound, spec, listed(tapes, call.program), 0, width)
-            found = self._cell(bound, spec, width).run(*given)
+            at = call.with_tables(tables, outers)
+            given = operands(at, spec, listed(tapes, call.program), 0, width)
+            found = self._cell(at, spec, width).run(*given)
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
                 tapes[c] = _wave.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
@@ -69,10 +69,10 @@ class ForwardKernels:
 
         return run
 
-    def _cell(self, bound: Any, spec: CellSpec, width: int) -> WaveCell:
+    def _cell(self, at: Any, spec: CellSpec, width: int) -> WaveCell:
         if self._backward is None:
-            return plain_cell(bound, spec, width)
-        return residual_cell(self._backward)(bound, spec, width)
+            return plain_cell(at, spec, width)
+        return residual_cell(self._backward)(at, spec, width)
 
 
 class BackwardKernels:
@@ -113,13 +113,13 @@ class BackwardKernels:
 
         def run(constant: Any, *given: Any) -> list[Any]:
             tables = call.rows(spec, readers=True).unpack(call.program, constant[head:], width)
-            bound, tapes, residuals, values = self._take(spec, tables, given)
+            at, tapes, residuals, values = self._take(spec, tables, given)
             cts: dict[int, Any] = {c: next(values) for c in (*read, *written)}
             cuts = list(values)
             start = constant[1]
             saved = [_wave.block(t, start, width) for t in residuals]
             full = listed(cts, call.program)
-            replay = Replay(bound, self._backward, tapes, ())
+            replay = Replay(at, self._backward, tapes, ())
             rows = _wave.calls_alone(vjp.waits, jnp.arange(width) >= width - constant[0])
             d_inputs, made = vjp.loop(
                 replay.values(spec, 0, width, rows),
@@ -147,13 +147,13 @@ class BackwardKernels:
             tables = rows.unpack(call.program, constant[1:], size)
             info = counts(call, index, constant[0]).info
             tables = dataclasses.replace(tables, info=info)
-            bound, tapes, residuals, values = self._take(spec, tables, given)
+            at, tapes, residuals, values = self._take(spec, tables, given)
             cts = listed({c: next(values) for c in self.outputs(spec)}, call.program)
             cuts = [next(values) for _ in self.cuts[index]]
             totals = dict(zip(wanted, values, strict=True))
             kept = [residuals if k == index else [] for k in range(len(call.program.cells))]
-            replay = Replay(bound, self._backward, tapes, kept)
-            settled = settle_cuts(bound, self._backward, spec, cuts)
+            replay = Replay(at, self._backward, tapes, kept)
+            settled = settle_cuts(at, self._backward, spec, cuts)
             after = After(replay, spec, cts, settled, {p: self._lanes[p] for p in wanted})
             found = after.run(totals, fresh=False)
             return [token_of(constant), *(found[p] for p in wanted)]
@@ -170,7 +170,7 @@ class BackwardKernels:
         residuals = [next(values) for _ in self._backward.residual_types(spec)]
         readers = listed({c: next(values) for c in self.outputs(spec)}, call.program)
         tables = dataclasses.replace(tables, reader_rows=tuple(readers))
-        return call.bound(tables, outers), tapes, residuals, values
+        return call.with_tables(tables, outers), tapes, residuals, values
 
 
 def listed(tapes: dict[int, Any], program: Program) -> list[Any]:
