@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._rows import gather, gather_rows, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
@@ -70,14 +70,14 @@ def with_roots(at: Scheduled, tapes: Sequence[Any]) -> list[Any]:
     starts = [at.layout.pad] * len(tapes)
     for c, parts in at.program.data_rows:
         rows = pack([at.roots[k] for k in parts], batch=1)
-        tapes[c] = _wave.put(tapes[c], rows, starts[c])
+        tapes[c] = _tapes.put(tapes[c], rows, starts[c])
         starts[c] += at.layout.lanes
     return tapes
 
 
 def plain_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
     """A cell without residuals."""
-    fun = wave_function(at.program, spec, _wave.outer_by_row(spec, at.patterns), width)
+    fun = wave_function(at.program, spec, _outers.outer_by_row(spec, at.patterns), width)
     return WaveCell(lambda *read: (fun(*read), []), has_to_wait(spec.cell.ops))
 
 
@@ -107,18 +107,18 @@ def run_forward(
         return lambda wave, state: _fire(at, spec, width, cell, wave, state)
 
     bodies = {kind: body_for(spec, width) for kind, spec, width in at.waves_of}
-    tapes = _wave.empty_tapes(at.layout.value_rows, at.program.classes)
+    tapes = _tapes.empty_tapes(at.layout.value_rows, at.program.classes)
     state = (with_roots(at, tapes), residuals)
-    return _wave.run_waves(at.program, at.layout, at.tables, bodies, state)
+    return _waves.run_waves(at.program, at.layout, at.tables, bodies, state)
 
 
 def _fire(
     at: Scheduled, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any
 ) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
-    rows = _wave.calls_alone(cell.waits, jnp.arange(width) < wave[COUNT])
+    rows = _waiting.calls_alone(cell.waits, jnp.arange(width) < wave[COUNT])
     read = operands(at, spec, state[0], wave[FIRST], width, rows)
-    outs, kept = _wave.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
+    outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
     return write(spec, outs, kept, wave, state)
 
 
@@ -128,10 +128,10 @@ def write(
     """Writes the results and residuals of a wave, a block each."""
     tapes, residuals = list(state[0]), list(state[1])
     for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
-        tapes[c] = _wave.put(tapes[c], rows, wave[BLOCKS + k])
+        tapes[c] = _tapes.put(tapes[c], rows, wave[BLOCKS + k])
     mine = residuals[spec.cell.index]
     residuals[spec.cell.index] = [
-        _wave.put(tape, rows, wave[FIRST]) for tape, rows in zip(mine, kept, strict=True)
+        _tapes.put(tape, rows, wave[FIRST]) for tape, rows in zip(mine, kept, strict=True)
     ]
     return tapes, residuals
 
@@ -142,17 +142,17 @@ def operands(
     tapes: Sequence[Any],
     start: Any,
     width: int,
-    rows: _wave.Rows = _wave.all_rows,
+    rows: _waiting.Rows = _waiting.all_rows,
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The outer values, control scalars and tape inputs of `width` rows of a cell."""
     tables = at.tables.cells[spec.cell.index]
-    lanes = rows(_wave.block(tables.lane, start, width))
-    exports = [rows(_wave.block(x, start, width)) for x in tables.exports]
+    lanes = rows(_tapes.block(tables.lane, start, width))
+    exports = [rows(_tapes.block(x, start, width)) for x in tables.exports]
     inputs = [
-        gather_rows(tapes[c], rows(_wave.block(reads, start, width)))
+        gather_rows(tapes[c], rows(_tapes.block(reads, start, width)))
         for c, reads in zip(spec.inputs, tables.reads, strict=True)
     ]
-    return _wave.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
+    return _outers.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
 
 
 def operands_at(
@@ -170,7 +170,7 @@ def operands_at(
         read(tapes[c], gather(reads, rows))
         for c, reads in zip(spec.inputs, tables.reads, strict=True)
     ]
-    return _wave.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
+    return _outers.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
 
 
 def results(at: Scheduled, tapes: Sequence[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from jax import lax
 
 from jaxrec import _compat
 from jaxrec._order import MAX_ORDER
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _outers, _tapes
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._forward import (
     Scheduled,
@@ -44,7 +44,7 @@ def replay(at: Scheduled) -> list[Any]:
         branches = [lambda tapes: tapes, *(lambda t, run=run: run(wave, t) for run in kinds)]
         return lax.switch(jnp.clip(wave[KIND] + 1, 0, len(kinds)), branches, tapes), None
 
-    blank = _wave.blank_tapes(at.layout.value_rows, at.program.classes)
+    blank = _tapes.blank_tapes(at.layout.value_rows, at.program.classes)
     given = jax.tree.leaves((at.tables, at.outers, at.roots))
     vma = _compat.common_vma([_compat.aval_of(x) for x in given])
     tapes = [_compat.vary_over(tape, vma) for tape in blank]
@@ -57,7 +57,7 @@ def _kind(at: Scheduled, spec: CellSpec, width: int) -> Callable[[Any, list[Any]
     compute = plain_cell(at, spec, width).run if linear else _cell_by_row(at, spec, width)
 
     def without_padding(valid: Any, outers: Any, exports: Any, inputs: Any) -> Any:
-        wide = _wave.outers_with_rows(spec, at.patterns, outers, width)
+        wide = _outers.outers_with_rows(spec, at.patterns, outers, width)
         return [_moving(valid, x) for x in wide], exports, [_moving(valid, x) for x in inputs]
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
@@ -67,7 +67,7 @@ def _kind(at: Scheduled, spec: CellSpec, width: int) -> Callable[[Any, list[Any]
         outs, _ = compute(*(given if linear else without_padding(number < wave[COUNT], *given)))
         tapes = list(tapes)
         for k, (c, made) in enumerate(zip(spec.outputs, outs, strict=True)):
-            tapes[c] = _wave.put(tapes[c], made, wave[BLOCKS + k])
+            tapes[c] = _tapes.put(tapes[c], made, wave[BLOCKS + k])
         return tapes
 
     return run

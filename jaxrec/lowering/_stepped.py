@@ -13,7 +13,7 @@ from typing import Any
 
 from jax import lax
 
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._forward import CellAt, Scheduled, State, plain_cell, with_roots, write
 from jaxrec.lowering._rows import gather_rows
 from jaxrec.schedule._plan import PlanInputs
@@ -48,7 +48,7 @@ def run_stepped(
     residuals = [list(t) for t in residual_tapes or [[]] * len(program.cells)]
     stepping = begin_stepping(program, layout, inputs)
     bodies = {kind: _body(at, stepping, spec, width, cell_at) for kind, spec, width in at.waves_of}
-    tapes = with_roots(at, _wave.empty_tapes(layout.value_rows, program.classes))
+    tapes = with_roots(at, _tapes.empty_tapes(layout.value_rows, program.classes))
     wave, (tapes, residuals) = _run_waves(bodies, (stepping.first(tapes), (tapes, residuals)))
     if scheduled:
         tables = stepping.end(wave)
@@ -63,7 +63,7 @@ def _body(at: Scheduled, stepping: Stepping, spec: CellSpec, width: int, cell_at
     def run(wave: Any, state: State) -> tuple[Any, State]:
         rows = stepping.operands(spec, width, wave)
         read = _operands(at, spec, state[0], rows)
-        outs, kept = _wave.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *read)
+        outs, kept = _waiting.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *read)
         state = write(spec, outs, kept, wave, state)
         return stepping.after(rows.lanes, state[0]), state
 
@@ -75,7 +75,7 @@ def _operands(
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """The outer values, control scalars and tape inputs of a wave."""
     inputs = [gather_rows(tapes[c], read) for c, read in zip(spec.inputs, rows.reads, strict=True)]
-    outers = _wave.cell_outers(spec, at.outers, at.patterns, rows.lanes)
+    outers = _outers.cell_outers(spec, at.outers, at.patterns, rows.lanes)
     return outers, list(rows.exports), inputs
 
 

@@ -23,7 +23,8 @@ from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.primitives._traced import Traced, Traces
 from jaxrec.schedule._plan import LanePattern
-from jaxrec.split._program import Program, split
+from jaxrec.split._program import Program
+from jaxrec.split._split import split
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._paths import ROOT
 from jaxrec.trace._program import TracedProgram

@@ -25,7 +25,7 @@ from jaxrec.executors.host._schedule import plan_call
 from jaxrec.invocation._params import Params, plan_inputs, with_schedule
 from jaxrec.lowering._forward import Scheduled, plain_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
-from jaxrec.lowering._wave import calls_alone
+from jaxrec.lowering._waiting import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._native import is_native
 from jaxrec.primitives._primitives import compiled_programs

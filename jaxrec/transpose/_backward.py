@@ -19,7 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack
 from jaxrec.lowering._forward import Scheduled
 from jaxrec.lowering._rows import sum_over_readers
@@ -74,7 +74,7 @@ def run_backward(
         for kind, spec, width in at.waves_of
         if backward.has_loop(spec)
     }
-    ct_tapes, cut_tapes = _wave.run_waves(
+    ct_tapes, cut_tapes = _waves.run_waves(
         at.program, at.layout, at.tables, bodies, (ct_tapes, cut_tapes), backward=True
     )
     cut_tapes = [
@@ -99,7 +99,7 @@ def settle_residuals(at: Scheduled, residuals: Sequence[Sequence[Any]]) -> list[
         end = _end(at, spec)
         last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
         rows = jnp.broadcast_to(last, (at.layout.step_rows, *tape.shape[1:]))
-        return _wave.put(tape, rows, end)
+        return _tapes.put(tape, rows, end)
 
     pairs = zip(at.program.cells, residuals, strict=True)
     return [[settled(spec, tape) for tape in tapes] for spec, tapes in pairs]
@@ -118,7 +118,7 @@ def settle_cuts(
         last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
         row = jnp.zeros_like(last) if carries else last
         rows = jnp.broadcast_to(row, (at.layout.step_rows, *tape.shape[1:]))
-        found.append(_wave.put(tape, rows, end))
+        found.append(_tapes.put(tape, rows, end))
     return found
 
 
@@ -131,7 +131,7 @@ def initial_cotangents(at: Scheduled, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangent tapes with the cotangents of the results; None for classes without."""
     program, layout, tables = at.program, at.layout, at.tables
     carrying = [c for c, aval in enumerate(program.classes) if has_cotangent(aval)]
-    made = _wave.empty_tapes(
+    made = _tapes.empty_tapes(
         [layout.read_rows[c] for c in carrying], [program.classes[c] for c in carrying]
     )
     tapes: list[Any] = [None] * len(program.classes)
@@ -143,7 +143,7 @@ def initial_cotangents(at: Scheduled, cotangents: Sequence[Any]) -> list[Any]:
     classes = program.result_classes * (2 if layout.collect else 1)
     for c, rows, start in zip(classes, _packed(at, cotangents), starts, strict=True):
         if tapes[c] is not None:
-            tapes[c] = _wave.put(tapes[c], rows, start)
+            tapes[c] = _tapes.put(tapes[c], rows, start)
     return tapes
 
 
@@ -170,19 +170,19 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
         shift = wave[COUNT] - width
         start = wave[FIRST] + shift
-        rows = _wave.calls_alone(vjp.waits, jnp.arange(width) + shift >= 0)
+        rows = _waiting.calls_alone(vjp.waits, jnp.arange(width) + shift >= 0)
         read = (
             replay.values(spec, start, width, rows),
             list(map(rows, replay.saved(spec, start, width))),
             list(map(rows, replay.cotangents(spec, ct_tapes, start, width))),
         )
-        d_inputs, cuts = _wave.in_its_wave(vjp.waits, wave[COUNT] > 0, vjp.loop, *read)
+        d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, vjp.loop, *read)
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
-            ct_tapes[c] = _wave.put(ct_tapes[c], made, wave[first_read + k] + shift)
+            ct_tapes[c] = _tapes.put(ct_tapes[c], made, wave[first_read + k] + shift)
         index = spec.cell.index
         cut_tapes[index] = [
-            _wave.put(tape, made, start) for tape, made in zip(cut_tapes[index], cuts, strict=True)
+            _tapes.put(tape, made, start) for tape, made in zip(cut_tapes[index], cuts, strict=True)
         ]
         return ct_tapes, cut_tapes
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
 from jaxrec.lowering._forward import Scheduled, WaveCell, operands, plain_cell
 from jaxrec.lowering._rows import sum_over_readers
@@ -112,7 +112,7 @@ class Backward:
 
     def by_row(self, spec: CellSpec, own_rows: bool) -> list[bool]:
         """For each outer value of a cell, whether it has a row axis."""
-        return [own or own_rows for own in _wave.outer_by_row(spec, self.patterns)]
+        return [own or own_rows for own in _outers.outer_by_row(spec, self.patterns)]
 
     def is_differentiated(self, spec: CellSpec) -> bool:
         """Whether a cell has an operand whose cotangent is asked for."""
@@ -188,7 +188,7 @@ def residual_tapes(backward: Backward) -> list[list[Any]]:
 def tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Empty tapes, for each cell one a type."""
     rows = [n for n, mine in zip(backward.layout.cell_rows, types, strict=True) for _ in mine]
-    flat = iter(_wave.empty_tapes(rows, [aval for mine in types for aval in mine]))
+    flat = iter(_tapes.empty_tapes(rows, [aval for mine in types for aval in mine]))
     return [[next(flat) for _ in mine] for mine in types]
 
 
@@ -201,21 +201,21 @@ class Replay:
     tapes: Sequence[Any]
     residuals: Sequence[Sequence[Any]]
 
-    def values(self, spec: CellSpec, start: Any, width: int, rows: _wave.Rows) -> list[Any]:
+    def values(self, spec: CellSpec, start: Any, width: int, rows: _waiting.Rows) -> list[Any]:
         """The operands of a cell, flat."""
         outers, exports, inputs = operands(self.at, spec, self.tapes, start, width, rows)
         return [*outers, *exports, *inputs]
 
     def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
         """The residuals of a cell."""
-        return [_wave.block(t, start, width) for t in self.residuals[spec.cell.index]]
+        return [_tapes.block(t, start, width) for t in self.residuals[spec.cell.index]]
 
     def cotangents(self, spec: CellSpec, ct_tapes: Any, start: Any, width: int) -> list[Any]:
         """The cotangents of a cell's outputs: for each row the sum over its readers."""
         readers = self.at.tables.cells[spec.cell.index].readers
         return [
             sum_over_readers(
-                ct_tapes[c], self.at.tables.reader_rows[c], _wave.block(ptr, start, width + 1)
+                ct_tapes[c], self.at.tables.reader_rows[c], _tapes.block(ptr, start, width + 1)
             )
             for c, ptr in zip(spec.outputs, readers, strict=True)
             if ct_tapes[c] is not None

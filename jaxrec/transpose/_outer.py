@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _outers, _tapes
 from jaxrec.lowering._forward import Scheduled, operands_at
 from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather_rows, select_rows
@@ -137,7 +137,7 @@ class After:
         rows = jnp.minimum(start + jnp.arange(self.width), last)
         outers, exports, inputs = operands_at(at, self.spec, self.replay.tapes, rows, gather_rows)
         if self.own_rows:
-            outers = _wave.outers_with_rows(self.spec, at.patterns, outers, self.width)
+            outers = _outers.outers_with_rows(self.spec, at.patterns, outers, self.width)
         return [*outers, *exports, *inputs]
 
     def _saved(self, start: Any, values: list[Any]) -> list[Any]:
@@ -160,7 +160,7 @@ class After:
             return []
         if self.own_rows:
             return self.vjp.loop(values, saved, cts)[1]
-        return [_wave.block(tape, start, self.width) for tape in self.cut_tapes]
+        return [_tapes.block(tape, start, self.width) for tape in self.cut_tapes]
 
     def _add(
         self, values: Any, saved: Any, cts: Any, cuts: Any, totals: Any, start: Any, count: Any
@@ -176,7 +176,7 @@ class After:
         ]
         summed = self.vjp.after(values, saved, cts, cuts, given)
         valid = start + jnp.arange(width) < self.replay.at.layout.pad + count
-        lanes = _wave.cell_lanes(spec, self.replay.at.tables, start, width)
+        lanes = _tapes.block(self.replay.at.tables.cells[spec.cell.index].lane, start, width)
         return {
             p: self._sum(totals[p], x, valid, lanes, self.lanes[p]) if p in rows else x
             for p, x in zip(positions, summed, strict=True)

@@ -16,7 +16,7 @@ from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.invocation._differentiated import Wrt
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _tapes
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import COUNT, FIRST
 from jaxrec.split._program import CellSpec
@@ -84,7 +84,7 @@ class BackwardRun:
                 tapes = [initial_cotangents(at, cts)[c] for c in self._carrying]
             else:
                 rows = [call.layout.read_rows[c] for c in self._carrying]
-                tapes = _wave.empty_tapes(rows, [call.program.classes[c] for c in self._carrying])
+                tapes = _tapes.empty_tapes(rows, [call.program.classes[c] for c in self._carrying])
             flat = [x for mine in tapes_by_cell(self._backward, cuts) for x in mine]
             totals = [
                 jnp.zeros(total_shape(at, p, lanes), call.operands[p].dtype)

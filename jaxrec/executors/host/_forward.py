@@ -15,7 +15,7 @@ from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._runs import Launch, Run, add_run, runs
 from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.invocation._results import outcome
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _tapes
 from jaxrec.lowering._forward import results, with_roots
 from jaxrec.lowering._rows import gather_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST
@@ -55,7 +55,7 @@ class Forward:
         roots = call.operands[call.params.first_data :] if home and program.data_rows else ()
 
         def begin(*roots: Any) -> list[Any]:
-            tapes = _wave.empty_tapes(call.layout.value_rows, program.classes)
+            tapes = _tapes.empty_tapes(call.layout.value_rows, program.classes)
             if roots:
                 tapes = with_roots(call.with_tables(blank(), {}, roots), tapes)
             residuals = residual_tapes(self._backward) if self._backward is not None else []
@@ -203,4 +203,4 @@ def take_rows(rows: Any, tape: Any) -> list[Any]:
 
 def put_rows(start: Any, block: Any, tape: Any) -> list[Any]:
     """A kernel: overwrites rows of a tape."""
-    return [token_of(start), _wave.put(tape, block, start[0])]
+    return [token_of(start), _tapes.put(tape, block, start[0])]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._tasks import KernelFunction, bad_rows, token_of
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _tapes, _waiting
 from jaxrec.lowering._forward import WaveCell, operands, plain_cell
 from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
@@ -59,9 +59,9 @@ class ForwardKernels:
             given = operands(at, spec, listed(tapes, call.program), 0, width)
             found = self._cell(at, spec, width).run(*given)
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
-                tapes[c] = _wave.put(tapes[c], made, constant[2 + k])
+                tapes[c] = _tapes.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
-            residuals = [_wave.put(tape, made, constant[1]) for tape, made in pairs]
+            residuals = [_tapes.put(tape, made, constant[1]) for tape, made in pairs]
             checks = call.checks
             token = bad_rows(found[0], width, checks) if any(checks) else token_of(constant)
             outs = [*(tapes[c] for c in written), *residuals]
@@ -117,10 +117,10 @@ class BackwardKernels:
             cts: dict[int, Any] = {c: next(values) for c in (*read, *written)}
             cuts = list(values)
             start = constant[1]
-            saved = [_wave.block(t, start, width) for t in residuals]
+            saved = [_tapes.block(t, start, width) for t in residuals]
             full = listed(cts, call.program)
             replay = Replay(at, self._backward, tapes, ())
-            rows = _wave.calls_alone(vjp.waits, jnp.arange(width) >= width - constant[0])
+            rows = _waiting.calls_alone(vjp.waits, jnp.arange(width) >= width - constant[0])
             d_inputs, made = vjp.loop(
                 replay.values(spec, 0, width, rows),
                 list(map(rows, saved)),
@@ -129,8 +129,8 @@ class BackwardKernels:
             # The last block first, as the lowering does: see there.
             pairs = list(zip(slots, d_inputs, strict=True))
             for position, ((_, c), block) in reversed(list(enumerate(pairs))):
-                cts[c] = _wave.put(cts[c], block, constant[2 + position])
-            cuts = [_wave.put(t, x, start) for t, x in zip(cuts, made, strict=True)]
+                cts[c] = _tapes.put(cts[c], block, constant[2 + position])
+            cuts = [_tapes.put(t, x, start) for t, x in zip(cuts, made, strict=True)]
             checks = call.checks
             bad = bad_rows([*d_inputs, *made], width, checks) if any(checks) else None
             token = token_of(constant) if bad is None else bad

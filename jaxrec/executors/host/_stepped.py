@@ -28,7 +28,7 @@ from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.invocation._bounds import limits_of
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, plan_inputs
-from jaxrec.lowering import _wave
+from jaxrec.lowering import _tapes
 from jaxrec.lowering._cell import pack
 from jaxrec.schedule._layout import (
     BLOCKS,
@@ -348,7 +348,7 @@ def _begin(call: HostCall, reuse: bool) -> Any:
 def _grown(rows: int) -> Any:
     def run(constant: Any, tape: Any) -> list[Any]:
         aval = jax.ShapeDtypeStruct(tape.shape[1:], tape.dtype)
-        (new,) = _wave.empty_tapes([rows], [aval])
-        return [token_of(constant), _wave.put(new, tape, 0)]
+        (new,) = _tapes.empty_tapes([rows], [aval])
+        return [token_of(constant), _tapes.put(new, tape, 0)]
 
     return run

@@ -1,0 +1,68 @@
+"""The loop over the waves of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrec.lowering._tapes import row
+from jaxrec.schedule._layout import KIND, Layout, Tables
+from jaxrec.split._program import Program
+
+Body = Callable[[Any, Any], Any]
+
+
+def run_waves(
+    program: Program,
+    layout: Layout,
+    tables: Tables,
+    bodies: dict[int, Body],
+    state: Any,
+    *,
+    backward: bool = False,
+) -> Any:
+    """Runs the waves of a schedule in order, or in reverse.
+
+    There is one inner loop for each kind of wave (cell and width), which runs while the next wave
+    is of its kind. A `switch` over the kinds would be simpler, but XLA copies whole tapes where
+    they enter and leave a branch; in a loop they are updated in place.
+
+    Args:
+        program: the program.
+        layout: its sizes.
+        tables: its schedule.
+        bodies: for each kind of wave, `(row of the wave table, state) -> state`; waves of other
+            kinds are skipped.
+        state: tapes.
+        backward: whether to start from the last wave.
+    """
+    total = tables.num_waves
+    step = -1 if backward else 1
+    kinds = len(program.cells) * len(layout.widths)
+    idle = jnp.asarray([kind not in bodies for kind in range(kinds)])
+
+    def running(wave: Any) -> Any:
+        return (wave >= 0) if backward else (wave < total)
+
+    def kind_of(wave: Any) -> Any:
+        return row(tables.waves, wave)[KIND]
+
+    def loop(matches: Callable[[Any], Any], body: Body, carry: Any) -> Any:
+        def one(carry: Any) -> Any:
+            wave, state = carry
+            return wave + step, body(row(tables.waves, wave), state)
+
+        return lax.while_loop(lambda c: running(c[0]) & matches(kind_of(c[0])), one, carry)
+
+    def sweep(carry: Any) -> Any:
+        for kind in sorted(bodies, reverse=backward):
+            carry = loop(lambda k, kind=kind: k == kind, bodies[kind], carry)
+        if len(bodies) < kinds:
+            carry = loop(lambda k: row(idle, k), lambda _, state: state, carry)
+        return carry
+
+    first = total - 1 if backward else jnp.zeros_like(total)
+    return lax.while_loop(lambda c: running(c[0]), sweep, (first, state))[1]
