@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
@@ -20,8 +19,9 @@ from jaxrec.primitives._repeat import Repeat
 from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.report._measure import profile_call, schedule_of
 from jaxrec.trace import _context
+from jaxrec.trace._arguments import Arguments
 from jaxrec.trace._instance import Definition, Identity
-from jaxrec.trace._parameters import name_of, positional, static_names, told_apart
+from jaxrec.trace._parameters import name_of, static_names, told_apart
 
 
 class RecFn:
@@ -40,8 +40,7 @@ class RecFn:
         self._method_of: RecFn | None = None  # of a bound method, what was bound
         self._owner: type | None = None  # the class that it was taken from as a plain function
         self._changed_from: tuple[RecFn, dict[str, Any]] | None = None
-        self._signature = inspect.signature(fun)
-        self._positional = positional(self._signature)
+        self._arguments = Arguments(fun)
         self._definitions: dict[Any, Definition] = {}
         self._cache = Traces()
         self._repeats: dict[Any, Repeat] = {}
@@ -98,9 +97,9 @@ class RecFn:
     @functools.cached_property
     def _of_method(self) -> inspect.Signature:
         """The signature less the object that a method is bound to."""
-        given = list(self._signature.parameters.values())
+        given = list(self._arguments.signature.parameters.values())
         has_own = given and given[0].kind is not inspect.Parameter.VAR_POSITIONAL
-        return self._signature.replace(parameters=given[1:] if has_own else given)
+        return self._arguments.signature.replace(parameters=given[1:] if has_own else given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
@@ -223,43 +222,11 @@ class RecFn:
         self._check_outside("jaxrec.collect")
         definition, dynamic = self._bind(tuple(args), kwargs)
         names = definition.arg_names
-        axes = None if in_axes is None else self._axes(args, in_axes, names)
+        axes = None if in_axes is None else self._arguments.axes(self._bound, args, in_axes, names)
         result, calls = self._invocation(definition, dynamic, in_axes=axes).collect()
         given = dict(zip(names, calls.args, strict=True))
-        return result, calls._replace(args=self._as_given(args, given))
-
-    def _axes(self, args: Sequence[Any], in_axes: Any, names: Sequence[str]) -> tuple[Any, ...]:
-        """Of each argument that is not static its axes, from those of the arguments as given."""
-        if isinstance(in_axes, int):
-            given = self._positions(args)[len(self._bound) :]
-            return tuple(in_axes if name in given else None for name in names)
-        if not isinstance(in_axes, tuple | list):
-            raise SignatureError(
-                f"in_axes is {in_axes!r} of type {type(in_axes).__name__}, expected an integer, or "
-                f"a tuple with an entry for each argument of {self._name}"
-            )
-        if len(in_axes) != len(args):
-            raise SignatureError(
-                f"in_axes has {len(in_axes)} entries for the {len(args)} arguments of {self._name}"
-            )
-        unmapped = (None,) * len(self._bound)
-        axes = self._signature.bind_partial(*unmapped, *in_axes).arguments
-        for name, axis in axes.items():
-            if name not in names and axis is not None:
-                raise SignatureError(
-                    f"in_axes maps the static argument {name} of {self._name}, which has no axes"
-                )
-        return tuple(axes.get(name) for name in names)
-
-    def _as_given(self, args: Sequence[Any], values: dict[str, Any]) -> tuple[Any, ...]:
-        """Values of arguments in the places of those given; None for static ones."""
-        found = {name: values.get(name) for name in self._positions(args)}
-        arguments = inspect.BoundArguments(self._signature, found)  # type: ignore[arg-type]
-        return arguments.args[len(self._bound) :]
-
-    def _positions(self, args: Sequence[Any]) -> list[str]:
-        """The names of the arguments that are given by position, that bound first."""
-        return list(self._signature.bind_partial(*self._bound, *args).arguments)
+        all_args = self._arguments.by_position((*self._bound, *args), given)
+        return result, calls._replace(args=all_args[len(self._bound) :])
 
     def _check_outside(self, what: str) -> None:
         running = _context.current()
@@ -285,7 +252,7 @@ class RecFn:
             kwargs: likewise.
             at_root: names of arguments that are static besides, since at the root they are.
         """
-        arguments = self._arguments((*self._bound, *args), kwargs)
+        arguments = self._arguments.by_name((*self._bound, *args), kwargs)
         names = self._static | at_root
         static = {n: arguments[n] for n in arguments if n in names} if names else {}
         is_method = self._owner is not None and any(isinstance(x, self._owner) for x in args[:1])
@@ -293,7 +260,7 @@ class RecFn:
             name, instance = next(iter(arguments.items()))
             if jax.tree_util.all_leaves([instance]):
                 static[name] = Identity(instance)
-        self._check_hashable(static)
+        self._arguments.check_hashable(static)
         values = tuple((name, told_apart(value)) for name, value in static.items())
         key = (values, tuple(arguments))
         definition = self._definitions.get(key)
@@ -304,20 +271,6 @@ class RecFn:
                 if isinstance(value, Identity):
                     value.let_go(functools.partial(_forget, self._definitions, self._cache, key))
         return definition, [v for n, v in arguments.items() if n not in static]
-
-    def _arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by the names of the parameters, defaults included."""
-        names = self._positional
-        if names is not None and not kwargs and len(args) == len(names):  # as in most calls
-            return dict(zip(names, args, strict=True))
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise SignatureError(
-                f"{self._name}{self._signature} is called with other arguments: {error}"
-            ) from None
-        bound.apply_defaults()
-        return bound.arguments
 
     def _definition(
         self, static: dict[str, Any], values: tuple[Any, ...], ordered: tuple[str, ...]
@@ -330,7 +283,8 @@ class RecFn:
             ordered: the names of all arguments.
         """
         names = tuple(n for n in ordered if n not in static)
-        body, signature = self._fun, self._signature  # not `self`, which has the bound object
+        body = self._fun  # not `self`, which has the bound object
+        signature = self._arguments.signature
 
         def restored(dynamic: Sequence[Any]) -> inspect.BoundArguments:
             values = dict(zip(names, dynamic, strict=True))
@@ -354,24 +308,6 @@ class RecFn:
         shown = tuple(static.items())
         memo = self._options.memo
         return Definition(self._name, fun, (self._fun, values), out, names, memo, static=shown)
-
-    def _check_hashable(self, static: dict[str, Any]) -> None:
-        for name, value in static.items():
-            try:
-                hash(value)
-            except TypeError:
-                is_array = isinstance(value, jax.Array | np.ndarray)
-                advice = (
-                    "an array is known only when the program runs: leave it out of the static "
-                    "arguments, or pass a number of Python"
-                    if is_array
-                    else "pass a tuple for a list"
-                )
-                raise SignatureError(
-                    f"static argument {name} of {self._name} is of type {type(value).__name__}, "
-                    "which is not hashable; static arguments are compared to find the traced "
-                    f"program, so {advice}"
-                ) from None
 
 
 def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any, _: Any) -> None:

@@ -29,13 +29,6 @@ def told_apart(value: Any) -> Any:
     return type(value), value
 
 
-def positional(signature: inspect.Signature) -> tuple[str, ...] | None:
-    """The names of the parameters, if a call can give each of them by position."""
-    kinds = {parameter.kind for parameter in signature.parameters.values()}
-    by_position = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return tuple(signature.parameters) if kinds <= by_position else None
-
-
 def _listed(option: str, value: Any, of: type, title: str) -> list[Any]:
     """One thing, or several of them, as a list."""
     items = [value] if isinstance(value, of) else value
