@@ -37,8 +37,8 @@ class RecFn:
         functools.update_wrapper(self, fun)
         self._fun, self._options, self._static = fun, options, static
         self._bound: tuple[Any, ...] = ()
-        self._method_of: RecFn | None = None  # of a bound method, what was bound
-        self._owner: type | None = None  # the class that it was taken from as a plain function
+        self._taken_from: RecFn | None = None  # of what a class or its object gives, what it has
+        self._owner: type | None = None  # the class that gave it as a plain function
         self._changed_from: tuple[RecFn, dict[str, Any]] | None = None
         self._arguments = Arguments(fun)
         self._definitions: dict[Any, Definition] = {}
@@ -53,16 +53,17 @@ class RecFn:
         return name_of(self._fun)
 
     def __eq__(self, other: object) -> bool:
-        """Whether two are one function, or methods of one function bound to one object."""
-        if not isinstance(other, RecFn) or self._method_of is None:
+        """Whether two are one function, or one function as one class or one object gives it."""
+        if not isinstance(other, RecFn) or self._taken_from is None:
             return self is other
-        same = zip(self._bound, other._bound, strict=False)
-        return self._method_of is other._method_of and all(a is b for a, b in same)
+        return self._origin == other._origin
 
     def __hash__(self) -> int:
-        if self._method_of is None:
-            return object.__hash__(self)
-        return hash((id(self._method_of), *map(id, self._bound)))
+        return object.__hash__(self) if self._taken_from is None else hash(self._origin)
+
+    @property
+    def _origin(self) -> tuple[Any, ...]:
+        return id(self._taken_from), self._owner, *map(id, self._bound)
 
     def __deepcopy__(self, memo: Any) -> RecFn:
         return self  # as a function, which is no part of the object that holds it
@@ -87,10 +88,11 @@ class RecFn:
 
     def __get__(self, instance: Any, owner: type | None = None) -> RecFn:
         method = self._copy()
+        method._taken_from = self
         if instance is None:
             method._owner = owner
         else:
-            method._bound, method._method_of = (instance,), self
+            method._bound = (instance,)
             method.__signature__ = self._of_method
         return method
 
@@ -148,7 +150,7 @@ class RecFn:
         changed._options = self._options.replace(**options).checked(self._name)
         if static:
             changed._static = static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
-        changed._changed_from, changed._method_of = (self, given), None
+        changed._changed_from, changed._taken_from = (self, given), None
         changed._definitions = {}
         changed._repeats = {}
         return changed

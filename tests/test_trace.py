@@ -397,6 +397,24 @@ class TestFunctions:
         assert halves(n).dtype == np.float32
         assert halves.cache_info().traces == 2
 
+    def test_a_function_of_a_class_is_one_function(self):
+        class Powers:
+            @jr.rec_fn
+            def of_two(n):
+                return jr.cond(n == 0, lambda: 1, lambda: 2 * Powers.of_two(n - 1))
+
+        class More(Powers):
+            pass
+
+        @functools.partial(jr.rec_fn, static_argnames="each")
+        def total(each, n):
+            return jr.cond(n == 0, lambda: 0, lambda: each(n) + total(each, n - 1))
+
+        assert Powers.of_two == Powers.of_two != More.of_two
+        assert Powers.of_two.with_options(max_calls=9) != Powers.of_two
+        assert [int(total(Powers.of_two, 3)) for _ in range(3)] == [14] * 3
+        assert total.cache_info().traces == 1
+
     def test_what_a_gradient_reads_is_not_changed_afterwards(self):
         @jr.rec_fn
         def power(x, factor, n):
