@@ -400,7 +400,7 @@ class TestFunctions:
     def test_a_function_of_a_class_is_one_function(self):
         class Powers:
             @jr.rec_fn
-            def of_two(n):
+            def of_two(n: Any):
                 return jr.cond(n == 0, lambda: 1, lambda: 2 * Powers.of_two(n - 1))
 
         class More(Powers):
