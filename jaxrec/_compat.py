@@ -324,6 +324,18 @@ def current_trace() -> Any:
     return _core.trace_ctx.trace
 
 
+def let_go_of(trace: Any, outer: Any) -> None:
+    """Ends traces that an exception has left, from `trace` out to `outer`, which goes on.
+
+    They hold the constants that were read while they were recorded, and one another. JAX itself
+    ends a trace only when the traced function returns.
+    """
+    while trace is not None and trace is not outer:
+        if isinstance(trace, _pe.DynamicJaxprTrace):
+            trace.invalidate()
+        trace = getattr(trace, "parent_trace", None)
+
+
 def context() -> Any:
     """The settings of JAX and the user contexts that hold in this thread; hashable."""
     return _trace_context()

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 import jaxrec as jr
@@ -50,6 +51,42 @@ class TestOperations:
         message = "policy= offloads the result of name to .*save_only_these_names"
         with jr.executor(executor), pytest.raises(jr.UnsupportedError, match=message):
             jax.grad(lambda x: f(x, 2).sum())(jnp.ones(3))
+
+
+MOVES = {
+    "reshape of a transpose": lambda m: lax.reshape(m, (6,), dimensions=(1, 0)),
+    "reshape": lambda m: lax.reshape(m, (3, 2)).ravel(),
+    "transpose": lambda m: m.T.ravel(),
+    "rev": lambda m: lax.rev(m, (1,)).ravel(),
+    "slice": lambda m: lax.slice(m, (0, 0), (2, 3), (1, 2)).ravel(),
+    "concatenate": lambda m: lax.concatenate([m, 2 * m], 1).ravel(),
+    "stack": lambda m: jnp.stack([m, 2 * m], axis=1).ravel(),
+    "broadcast": lambda m: lax.broadcast_in_dim(m, (2, 2, 3), (1, 2)).ravel(),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+@pytest.mark.parametrize("move", list(MOVES))
+def test_registers_are_moved_as_elements_are(move, dtype):
+    """Values of few elements are registers, of control or of the native machine."""
+    found = MOVES[move]
+
+    def end(m):
+        moved = found(m)
+        return (moved * jnp.arange(moved.size, dtype=dtype)).sum()
+
+    @jr.rec_fn(max_calls=10)
+    def f(m, n):
+        return jr.cond(n <= 0, lambda: end(m), lambda: f(m * 2, n - 1))
+
+    @jr.rec_fn(max_calls=10)
+    def count(table, m, n):
+        return jr.cond(n <= 0, lambda: table[end(m).astype(int)], lambda: count(table, m, n - 1))
+
+    m = jnp.arange(6, dtype=dtype).reshape(2, 3)
+    table = jnp.arange(1000.0)
+    assert f(m, 2) == jax.jit(f)(m, 2) == end(4 * m)
+    assert count(table, m, 1) == jax.jit(count)(table, m, 1) == end(m)
 
 
 class TestErrorsOfPython:

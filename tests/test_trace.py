@@ -102,6 +102,10 @@ def count_runs():
     return power, runs
 
 
+def mapped_over_one(fun):
+    return lambda x: jax.lax.map(fun, x[None])[0]
+
+
 @pytest.fixture(autouse=True)
 def few_objects_to_look_through():
     """Leaves what other tests made out of the search for garbage, which is long otherwise."""
@@ -132,6 +136,26 @@ class TestTracing:
         tree = jnp.array([[1, 2], [-1, -1], [-1, -1]])
         with jax.checking_leaks():
             assert sums(2.0, tree, 0) == 4.0
+
+    @pytest.mark.parametrize("transform", [jax.jit, jax.checkpoint, mapped_over_one])
+    def test_nothing_is_kept_of_a_call_inside_a_transformation(self, transform):
+        weights = jnp.ones((50, 50))
+        kept = weakref.ref(weights)
+
+        def use(weights):
+            @jr.rec_fn
+            def f(x, n):
+                call = transform(lambda x: f(x * weights[0, 0], n - 1))
+                return jr.cond(n <= 0, lambda: x, lambda: call(x))
+
+            with jax.checking_leaks():
+                assert f(jnp.ones(2), 2).sum() == 2.0
+
+        use(weights)
+        del weights
+        jax.clear_caches()
+        gc.collect()
+        assert kept() is None
 
     @pytest.mark.slow
     def test_no_tracer_is_kept_by_a_compiled_program(self):

@@ -178,6 +178,8 @@ def _structural(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
         steps = params["strides"] or (1,) * x.ndim
         bounds = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
         return x[tuple(slice(*bound) for bound in bounds)]
+    if op.name == "reshape" and params["dimensions"] is not None:
+        x = x.transpose(params["dimensions"])
     return x.reshape(out.shape)
 
 

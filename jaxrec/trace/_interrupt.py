@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from jaxrec import _compat
 from jaxrec.trace._instance import Definition
 from jaxrec.trace._signature import Signature, differences
 
@@ -12,7 +13,15 @@ T = TypeVar("T")
 
 
 class Interruption(Exception):
-    """A body need not be traced further."""
+    """A body need not be traced further.
+
+    Attributes:
+        trace: what was being traced.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.trace = _compat.current_trace()
 
 
 class Unresolved(Interruption):
@@ -33,7 +42,8 @@ class Widened(Interruption):
 def to_end(transform: Callable[[Callable[..., Any]], T], fun: Callable[..., Any]) -> T:
     """`transform(fun)`, whose trace of `fun` ends even where `fun` is interrupted.
 
-    JAX never lets go of a trace that an exception leaves.
+    JAX never lets go of a trace that an exception leaves. Those in between, of transformations in
+    the body, are left by one.
 
     Raises:
         Interruption: `fun` was interrupted.
@@ -44,6 +54,7 @@ def to_end(transform: Callable[[Callable[..., Any]], T], fun: Callable[..., Any]
         try:
             return fun(*args)
         except Interruption as interruption:
+            _compat.let_go_of(interruption.trace, _compat.current_trace())
             # Less the frames, which refer to what is traced.
             raised.append(interruption.with_traceback(None))
             return []
