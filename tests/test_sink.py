@@ -11,6 +11,7 @@ import pytest
 
 import jaxrec as jr
 from jaxrec.graph._ir import Prim, Switch, walk
+from jaxrec.split._split import split
 
 EXECUTORS = ("graph", "host", "reference")
 
@@ -109,9 +110,79 @@ def unit(way):
 WAYS = jnp.stack([unit([0.0, 0.1, 1.0]), unit([0.05, 0.4, 1.0]), unit([0.0, 1.0, 0.0])])
 ZERO = jnp.zeros(3)
 
+
+@jr.rec_fn(max_calls=40)
+def normed(v, n):
+    """What is divided by also decides."""
+    length = jnp.linalg.norm(v)
+    return jr.cond(length < 0.5, lambda: v.sum(), lambda: (v / length).sum() + normed(v - 1, n))
+
+
+def python_normed(v, n):
+    length = jnp.linalg.norm(v)
+    return v.sum() if length < 0.5 else (v / length).sum() + python_normed(v - 1, n)
+
+
+STEPS = jnp.array([1.0, 3.0, 2.0, 5.0, 4.0])
+
+
+@jr.rec_fn(max_calls=40)
+def rounded(x, n):
+    """An index follows from what a branch reads, and a number without a derivative."""
+    root = jnp.sqrt(x)
+    i, level = root.astype(int), jax.lax.stop_gradient(root)
+    rest = jr.cond(n == 0, lambda: x, lambda: STEPS[i] * (root - i) + rounded(x - 1, n - 1))
+    return rest + level
+
+
+def python_rounded(x, n):
+    root = jnp.sqrt(x)
+    i, level = root.astype(int), jax.lax.stop_gradient(root)
+    if n == 0:
+        return x + level
+    return STEPS[i] * (root - i) + python_rounded(x - 1, n - 1) + level
+
+
+@jr.rec_fn(max_calls=40)
+def switched(x, n):
+    """Two of the branches read a product that is large."""
+    v = jnp.full(40, x)
+    y = jnp.eye(40) @ (v / jnp.linalg.norm(v))
+    going = lambda: y.sum() + switched(x - 1, n - 1)  # noqa: E731
+    return jr.switch(n, [lambda: x, going, going])
+
+
+def python_switched(x, n):
+    v = jnp.full(40, x)
+    rest = lambda: python_switched(x - 1, n - 1)  # noqa: E731
+    return x if n == 0 else (v / jnp.linalg.norm(v)).sum() + rest()
+
+
+@jr.rec_fn(max_calls=40)
+def otherwise(x, n):
+    """One branch reads a value and the other may, beside what nobody reads."""
+    root, cube = jnp.sqrt(x), jnp.cbrt(x)
+
+    def going():
+        _ = cube + 1
+        return jr.cond(x > 0, lambda: root + otherwise(x - 1, n - 1), lambda: 0.0 * x)
+
+    return jr.cond(n == 0, lambda: root + cube, going)
+
+
+def python_otherwise(x, n):
+    if n == 0:
+        return jnp.sqrt(x) + jnp.cbrt(x)
+    return jnp.sqrt(x) + python_otherwise(x - 1, n - 1) if x > 0 else 0.0 * x
+
+
 CASES = {
     "stepped": (rooted, python_rooted, (3.0, 0)),
     "planned": (planned, python_planned, (2.0, 4)),
+    "read to decide": (normed, python_normed, (jnp.full(3, 2.0), 3)),
+    "read for an index": (rounded, python_rounded, (3.0, 3)),
+    "two branches": (switched, python_switched, (2.0, 2)),
+    "perhaps": (otherwise, python_otherwise, (2.0, 5)),
     "in one another": (chosen, python_chosen, (2.0, 5)),
     "two choices": (
         lambda d, n: ray(ZERO, d, n),
@@ -201,11 +272,18 @@ def smooth(x, n):
     return jr.cond(n == 0, lambda: x, lambda: high * half * smooth(x, n - 1))
 
 
-@pytest.mark.parametrize("fun", [read_by_all, deciding, passed], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fun", [read_by_all, passed], ids=lambda f: f.__name__)
 def test_what_is_read_anyway_stays(fun: Any) -> None:
     body, branches = operations(fun, 3.0, 1)
     assert "sqrt" in body
     assert all("sqrt" not in names for names in branches)
+
+
+def test_what_decides_is_computed_twice():
+    body, (going, ending) = operations(deciding, 3.0, 1)
+    assert "sqrt" in body
+    assert "sqrt" in going
+    assert "sqrt" not in ending
 
 
 def test_what_has_finite_derivatives_stays():
@@ -218,7 +296,7 @@ def test_what_has_finite_derivatives_stays():
 def product(w, x, n):
     """What two choices read, of which each call may take none, one or both."""
     high = (x / jnp.sum(x)) @ w
-    first = jr.cond(n > 2, lambda: high * 2, lambda: x)
+    first = jr.cond(n > 2, lambda: high * product(w, x, n - 3), lambda: x)
     return first + jr.cond(n == 0, lambda: x, lambda: high + product(w, x, n - 1))
 
 
@@ -240,3 +318,47 @@ def test_what_nobody_reads_goes():
     body, _ = operations(idle, 3.0, 1)
     assert "sqrt" not in body
     assert "add" not in body
+
+
+@jr.rec_fn(max_calls=40)
+def attended(w, v, n):
+    """A product follows from what is divided, and a choice without calls reads it."""
+
+    def going():
+        rest = attended(w, v / 2, n - 1)
+        mixed = w @ jax.nn.softmax(rest)
+        return jr.cond(jnp.sum(rest) > 1, lambda: mixed, lambda: rest)
+
+    return jr.cond(n == 0, lambda: v, going)
+
+
+def test_what_was_planned_stays_so():
+    graph = attended.graph(jnp.eye(8), jnp.ones(8), 3)
+    assert not split(graph).is_stepped
+
+
+@jax.custom_jvp
+def halved(x):
+    return x / 2
+
+
+halved.defjvp(lambda primals, tangents: (halved(*primals), tangents[0] / primals[0]))
+
+STEEP = {
+    "gammaincc": (lambda x: jax.scipy.special.gammaincc(0.5, x), 2.0, 0.0),
+    "betainc": (lambda x: jax.scipy.special.betainc(0.5, 0.5, x), 0.5, 0.0),
+    "overflow": (lambda x: jnp.log1p(jnp.exp(-x)), 2.0, -100.0),
+    "rule": (halved, 2.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", list(STEEP))
+def test_steep_operations(name: str) -> None:
+    operation, x, end = STEEP[name]
+
+    @jr.rec_fn(max_calls=40)
+    def f(x):
+        y = operation(x)
+        return jr.cond(x <= end, lambda: 0.0 * x, lambda: y + f(end + 0 * x))
+
+    same(jax.grad(f)(x), jax.grad(operation)(x))

@@ -232,6 +232,11 @@ def region_atoms(region: Region) -> Iterator[Atom]:
     yield from region.results
 
 
+def is_constant(op: Op) -> bool:
+    """Whether derivatives take what an operation makes for a constant."""
+    return isinstance(op, Prim) and op.name == "stop_gradient"
+
+
 def has_call(op: Op) -> bool:
     """Whether an operation is a call or holds one."""
     return any(isinstance(inner, Call) for inner in within(op))

@@ -8,7 +8,8 @@ those that take another branch, and zero times an infinite derivative is NaN:
     return jr.cond(x > 0, lambda: t + f(x - 1), lambda: 0.0)
 
 So the square root becomes an operation of the branch that reads it, and runs for the calls that
-take it.
+take it. Where a predicate reads it too, or an integer that is made of it, it is computed twice:
+through them flows no derivative.
 
 Source: Knoop, Ruething & Steffen, "Partial dead code elimination" (PLDI 1994), for sinking an
 operation towards its readers.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -25,6 +27,7 @@ import jax.numpy as jnp
 
 from jaxrec.graph._ir import (
     Atom,
+    Call,
     Const,
     Graph,
     Op,
@@ -32,30 +35,49 @@ from jaxrec.graph._ir import (
     Region,
     Switch,
     Value,
+    free_atoms,
+    is_constant,
     names_of,
     reads,
     region_atoms,
     walk,
 )
+from jaxrec.graph._work import decides_work, is_long
 
-_STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "div", "erf_inv", "igamma", "lgamma"}
-_STEEP |= {"digamma", "log", "log1p", "polygamma", "pow", "rem", "rsqrt", "sqrt", "tan", "zeta"}
+_STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "cosh", "div", "erf_inv", "exp"}
+_STEEP |= {"exp2", "expm1", "igamma", "igammac", "lgamma", "digamma", "log", "log1p", "polygamma"}
+_STEEP |= {"pow", "regularized_incomplete_beta", "rem", "rsqrt", "sinh", "sqrt", "tan", "zeta"}
 _STEEP |= {"cholesky", "eig", "eigh", "householder_product", "lu", "qr", "svd", "triangular_solve"}
-"""Operations with an infinite derivative, or none, at some finite operand."""
+_STEEP |= {"custom_jvp_call", "custom_vjp_call"}
+"""Operations that at some finite operand have an infinite derivative, or none; and those of rules
+that the user writes."""
 
 _LOOPS = {"scan", "while"}
 
 _FEW = 1024
-"""Elements up to which an operation that makes no loop may stand in several branches."""
+"""Elements up to which an operation that makes no loop may run twice in a call."""
 
-Place = tuple[Switch, int] | None
-"""Where a value is read: in a branch of a choice, or beside the operation that makes it."""
+_MOST_PLACES = 16
+"""Branches into which an operation is copied at most."""
+
+
+class Beside(enum.Enum):
+    """How a value is read beside the operation that makes it."""
+
+    DERIVED = enum.auto()
+    SEEN = enum.auto()  # by what has no derivative
+
+
+Place = tuple[Switch, int] | Beside
+"""Where a value is read: in a branch of a choice, or not in any."""
 
 
 def compute_where_read(graph: Graph) -> Graph:
     """The same graph, with operations moved into the branches that read their results."""
     ids = itertools.count(1 + max((v.id for v in _values(graph)), default=0))
-    functions = [dataclasses.replace(f, body=_moved(f.body, ids)) for f in graph.functions]
+    bodies = [_moved(_without_unread(f.body), ids) for f in graph.functions]
+    pairs = zip(graph.functions, bodies, strict=True)
+    functions = [dataclasses.replace(function, body=body) for function, body in pairs]
     return dataclasses.replace(graph, functions=tuple(functions))
 
 
@@ -67,6 +89,21 @@ def _values(graph: Graph) -> Iterator[Value]:
             yield from op.outputs
 
 
+def _without_unread(region: Region) -> Region:
+    """A region without operations whose results nobody reads."""
+    read = set(region.results)
+    ops: list[Op] = []
+    for op in reversed(region.ops):
+        if isinstance(op, Prim) and read.isdisjoint(op.outputs):
+            continue
+        if isinstance(op, Switch):
+            inner = tuple(map(_without_unread, op.regions))
+            op = dataclasses.replace(op, regions=inner)
+        read.update(free_atoms(op))
+        ops.append(op)
+    return dataclasses.replace(region, ops=tuple(reversed(ops)))
+
+
 def _moved(region: Region, ids: Iterator[int]) -> Region:
     """A region after the move, and those inside it."""
     places = _places(region)
@@ -75,7 +112,7 @@ def _moved(region: Region, ids: Iterator[int]) -> Region:
         if isinstance(op, Switch):
             inner = [_with_moved(op, k, places, ids) for k in range(len(op.regions))]
             ops.append(dataclasses.replace(op, regions=tuple(inner)))
-        elif op not in places:
+        elif op not in places or Beside.SEEN in places[op]:
             ops.append(op)
     return dataclasses.replace(region, ops=tuple(ops))
 
@@ -91,18 +128,20 @@ def _with_moved(
 
 
 def _places(region: Region) -> dict[Op, set[Place]]:
-    """The operations to move, in order, each with the branches that read what it makes."""
+    """The operations to move, in order, each with the places that read what it makes."""
     readers: dict[Atom, set[Place]] = collections.defaultdict(set)
     for atom in region.results:
-        readers[atom].add(None)
-    steep = _steep(region)
+        readers[atom].add(Beside.DERIVED)
+    steep, sure = _steep(region), _surely_derived(region)
     found: dict[Op, set[Place]] = {}
     for op in reversed(region.ops):
         where = set().union(*(readers[value] for value in op.outputs))
-        if _is_unread(op, where) or (op in steep and _is_for_branches(op, where)):
+        if op in steep and sure.isdisjoint(op.outputs) and _may_move(op, where):
             found[op] = where
+        elif not _has_derivative(op) or where == {Beside.SEEN}:
+            where = {Beside.SEEN}
         else:
-            where = {None}
+            where = {Beside.DERIVED}
         for atom in reads(op):
             readers[atom] |= where
         if isinstance(op, Switch):
@@ -112,25 +151,32 @@ def _places(region: Region) -> dict[Op, set[Place]]:
     return dict(reversed(found.items()))
 
 
-def _is_unread(op: Op, where: set[Place]) -> bool:
-    """Whether an operation is for nothing: it has no branch to go to."""
-    return isinstance(op, Prim) and not where
-
-
-def _is_for_branches(op: Op, where: set[Place]) -> bool:
-    """Whether some calls may do without an operation that is read in these places."""
-    if None in where:
+def _may_move(op: Op, where: set[Place]) -> bool:
+    """Whether an operation may become one of each branch in which it is read."""
+    choices = {place[0] for place in where if isinstance(place, tuple)}
+    if not choices or Beside.DERIVED in where or len(where) > _MOST_PLACES:
         return False
-    if len(where) > 1 and _is_heavy(op):
-        return False
-    taken = collections.Counter(place[0] for place in where if place)
-    return all(len(switch.regions) > count for switch, count in taken.items())
+    if is_long(op) and not all(map(decides_work, choices)):
+        return False  # the scheduler would have to wait for their indices
+    runs = len(choices) + (Beside.SEEN in where)
+    return runs == 1 or not _is_heavy(op)
 
 
 def _is_heavy(op: Op) -> bool:
     """Whether an operation takes so long that no call should run it twice."""
     elements = sum(atom.aval.size for atom in reads(op))
     return elements > _FEW or not _LOOPS.isdisjoint(names_of(op))
+
+
+def _surely_derived(region: Region) -> set[Atom]:
+    """What derivatives flow to whichever branches are taken."""
+    found: set[Atom] = set(region.results)
+    for op in reversed(region.ops):
+        if isinstance(op, Switch):
+            found |= set.intersection(*map(_surely_derived, op.regions))
+        elif isinstance(op, Call) or (_has_derivative(op) and not found.isdisjoint(op.outputs)):
+            found.update(op.inputs)
+    return found
 
 
 def _steep(region: Region) -> set[Op]:
@@ -146,7 +192,10 @@ def _steep(region: Region) -> set[Op]:
     return found
 
 
-def _has_derivative(op: Prim) -> bool:
+def _has_derivative(op: Op) -> bool:
+    """Whether derivatives flow through an operation itself, as they do not through an index."""
+    if isinstance(op, Switch) or is_constant(op):
+        return False
     return any(jnp.issubdtype(value.aval.dtype, jnp.inexact) for value in op.outputs)
 
 

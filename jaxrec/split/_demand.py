@@ -23,18 +23,13 @@ from jaxrec.graph._ir import (
     Prim,
     Switch,
     Value,
-    has_call,
-    names_of,
     walk,
 )
+from jaxrec.graph._work import decides_work
 from jaxrec.split._scalar import fits
 
 if TYPE_CHECKING:
     from jaxrec.split._binding import Binding
-
-
-_LONG = {"dot_general", "conv_general_dilated", "while", "scan"}
-"""Operations that cost so much that a branch must not run in vain."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +45,6 @@ class Demand:
     values: frozenset[Value]
     imports: frozenset[Value]
     params: frozenset[Value]
-
-
-def decides_work(op: Op) -> bool:
-    """Whether a Switch decides what runs, so that the scheduler must know its index."""
-    return isinstance(op, Switch) and (has_call(op) or not _LONG.isdisjoint(names_of(op)))
 
 
 def _is_index(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Which parts of the rows of tapes results follow from."""
+"""Which parts of the rows of tapes the derivatives of results flow to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from jaxrec.graph._ir import Value, free_atoms
+from jaxrec.graph._ir import Value, free_atoms, is_constant
 
 if TYPE_CHECKING:
     from jaxrec.split._program import CellSpec
@@ -42,7 +42,7 @@ def unread_parts(
 
 
 def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:
-    """The parts that a cell writes, and those that it reads for each."""
+    """The parts that a cell writes, and those that the derivative of each flows to."""
     known: dict[Any, frozenset[Part]] = {}
     for c, parts in zip(spec.inputs, spec.input_parts, strict=True):
         known.update((value, frozenset({(c, i)})) for i, value in enumerate(parts))
@@ -51,7 +51,7 @@ def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:
         return frozenset().union(*(known.get(a, ()) for a in atoms if isinstance(a, Value)))
 
     for op in spec.cell.ops:
-        found = of(free_atoms(op))
+        found = frozenset() if is_constant(op) else of(free_atoms(op))
         known.update((value, found) for value in op.outputs if _is_inexact(value))
     return [
         ((c, i), of([atom]))

@@ -141,11 +141,8 @@ class Program:
 
     @functools.cached_property
     def deciding(self) -> frozenset[Part]:
-        """Parts of rows that control alone reads: through a decision flows no derivative."""
-        everything = range(len(self.result_avals))
-        return (
-            unread_parts(self.cells, self.result_rows, everything) if self.imports else frozenset()
-        )
+        """Parts of rows that are read for a decision alone, or an integer: no derivative flows."""
+        return unread_parts(self.cells, self.result_rows, range(len(self.result_avals)))
 
     @functools.cached_property
     def _has_rules(self) -> bool:
