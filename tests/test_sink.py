@@ -176,12 +176,37 @@ def python_otherwise(x, n):
     return jnp.sqrt(x) + python_otherwise(x - 1, n - 1) if x > 0 else 0.0 * x
 
 
+@jr.rec_fn(max_calls=40)
+def weighed(x, n):
+    """A factor without a derivative is infinite; a choice is read to decide, another by nobody."""
+    factor, root = jax.lax.stop_gradient(jnp.log(x)), jnp.sqrt(x)
+    product = x * factor
+    level = jr.cond(n > 1, lambda: root, lambda: root + 1)
+    _ = jr.cond(n > 2, lambda: root, lambda: root + 2)
+
+    def going():
+        rest = weighed(x - 1, n - 1)
+        return jr.cond(level > 1, lambda: root + product + rest, lambda: product + rest)
+
+    return jr.cond(n == 0, lambda: 3 * x, going)
+
+
+def python_weighed(x, n):
+    if n == 0:
+        return 3 * x
+    product, root = x * jax.lax.stop_gradient(jnp.log(x)), jnp.sqrt(x)
+    level = root if n > 1 else root + 1
+    rest = python_weighed(x - 1, n - 1)
+    return root + product + rest if level > 1 else product + rest
+
+
 CASES = {
     "stepped": (rooted, python_rooted, (3.0, 0)),
     "planned": (planned, python_planned, (2.0, 4)),
     "read to decide": (normed, python_normed, (jnp.full(3, 2.0), 3)),
     "read for an index": (rounded, python_rounded, (3.0, 3)),
     "two branches": (switched, python_switched, (2.0, 2)),
+    "constants": (weighed, python_weighed, (3.0, 3)),
     "perhaps": (otherwise, python_otherwise, (2.0, 5)),
     "in one another": (chosen, python_chosen, (2.0, 5)),
     "two choices": (

@@ -21,13 +21,12 @@ import collections
 import dataclasses
 import enum
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax.numpy as jnp
 
 from jaxrec.graph._ir import (
     Atom,
-    Call,
     Const,
     Graph,
     Op,
@@ -36,6 +35,7 @@ from jaxrec.graph._ir import (
     Switch,
     Value,
     free_atoms,
+    has_call,
     is_constant,
     names_of,
     reads,
@@ -57,7 +57,7 @@ _LOOPS = {"scan", "while"}
 _FEW = 1024
 """Elements up to which an operation that makes no loop may run twice in a call."""
 
-_MOST_PLACES = 16
+_MOST_PLACES = 64
 """Branches into which an operation is copied at most."""
 
 
@@ -94,7 +94,7 @@ def _without_unread(region: Region) -> Region:
     read = set(region.results)
     ops: list[Op] = []
     for op in reversed(region.ops):
-        if isinstance(op, Prim) and read.isdisjoint(op.outputs):
+        if not has_call(op) and read.isdisjoint(op.outputs):
             continue
         if isinstance(op, Switch):
             inner = tuple(map(_without_unread, op.regions))
@@ -132,7 +132,7 @@ def _places(region: Region) -> dict[Op, set[Place]]:
     readers: dict[Atom, set[Place]] = collections.defaultdict(set)
     for atom in region.results:
         readers[atom].add(Beside.DERIVED)
-    steep, sure = _steep(region), _surely_derived(region)
+    steep, sure = _steep(region), _surely_derived(region, region.results)
     found: dict[Op, set[Place]] = {}
     for op in reversed(region.ops):
         where = set().union(*(readers[value] for value in op.outputs))
@@ -168,13 +168,17 @@ def _is_heavy(op: Op) -> bool:
     return elements > _FEW or not _LOOPS.isdisjoint(names_of(op))
 
 
-def _surely_derived(region: Region) -> set[Atom]:
-    """What derivatives flow to whichever branches are taken."""
-    found: set[Atom] = set(region.results)
+def _surely_derived(region: Region, results: Iterable[Atom]) -> set[Atom]:
+    """What derivatives of some results flow to whichever branches are taken."""
+    found = set(results)
     for op in reversed(region.ops):
+        if found.isdisjoint(op.outputs):
+            continue
         if isinstance(op, Switch):
-            found |= set.intersection(*map(_surely_derived, op.regions))
-        elif isinstance(op, Call) or (_has_derivative(op) and not found.isdisjoint(op.outputs)):
+            derived = [value in found for value in op.outputs]
+            inner = (_surely_derived(r, itertools.compress(r.results, derived)) for r in op.regions)
+            found |= set.intersection(*inner)
+        elif _has_derivative(op):
             found.update(op.inputs)
     return found
 
@@ -184,18 +188,21 @@ def _steep(region: Region) -> set[Op]:
     found: set[Op] = set()
     made: set[Atom] = set()
     for op in region.ops:
-        if not isinstance(op, Prim) or not _has_derivative(op):
+        if not isinstance(op, Prim) or not _is_inexact(op):
             continue
         if _is_steep(op) or not made.isdisjoint(op.inputs):
-            found.add(op)
             made.update(op.outputs)
+            if not is_constant(op):
+                found.add(op)
     return found
 
 
 def _has_derivative(op: Op) -> bool:
     """Whether derivatives flow through an operation itself, as they do not through an index."""
-    if isinstance(op, Switch) or is_constant(op):
-        return False
+    return not isinstance(op, Switch) and not is_constant(op) and _is_inexact(op)
+
+
+def _is_inexact(op: Op) -> bool:
     return any(jnp.issubdtype(value.aval.dtype, jnp.inexact) for value in op.outputs)
 
 
