@@ -234,6 +234,7 @@ def test_gradient_under_jit(case: str) -> None:
     same(jax.jit(jax.grad(fun))(x, n), jax.grad(python)(x, n))
 
 
+@pytest.mark.slow
 @cases
 def test_second_derivative(case: str) -> None:
     fun, python, (x, n) = CASES[case]
