@@ -34,14 +34,13 @@ from jaxrec.graph._ir import (
     Region,
     Switch,
     Value,
-    free_atoms,
-    has_call,
     is_constant,
     names_of,
     reads,
     region_atoms,
     walk,
 )
+from jaxrec.graph._unread import without_unread
 from jaxrec.graph._work import decides_work, is_long
 
 _STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "cosh", "div", "erf_inv", "exp"}
@@ -75,7 +74,7 @@ Place = tuple[Switch, int] | Beside
 def compute_where_read(graph: Graph) -> Graph:
     """The same graph, with operations moved into the branches that read their results."""
     ids = itertools.count(1 + max((v.id for v in _values(graph)), default=0))
-    bodies = [_moved(_without_unread(f.body), ids) for f in graph.functions]
+    bodies = [_moved(without_unread(f.body), ids) for f in graph.functions]
     pairs = zip(graph.functions, bodies, strict=True)
     functions = [dataclasses.replace(function, body=body) for function, body in pairs]
     return dataclasses.replace(graph, functions=tuple(functions))
@@ -87,21 +86,6 @@ def _values(graph: Graph) -> Iterator[Value]:
         yield from function.params
         for op in walk(function.body):
             yield from op.outputs
-
-
-def _without_unread(region: Region) -> Region:
-    """A region without operations whose results nobody reads."""
-    read = set(region.results)
-    ops: list[Op] = []
-    for op in reversed(region.ops):
-        if not has_call(op) and read.isdisjoint(op.outputs):
-            continue
-        if isinstance(op, Switch):
-            inner = tuple(map(_without_unread, op.regions))
-            op = dataclasses.replace(op, regions=inner)
-        read.update(free_atoms(op))
-        ops.append(op)
-    return dataclasses.replace(region, ops=tuple(reversed(ops)))
 
 
 def _moved(region: Region, ids: Iterator[int]) -> Region:
