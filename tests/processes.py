@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 
-def check_in_a_process(script: str) -> None:
-    """Runs a program that prints "done" at its end, with settings of JAX of its own."""
+def check_in_a_process(script: str, devices: int = 1) -> None:
+    """Runs a program that prints "done" at its end, where JAX sees so many devices."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)},
         capture_output=True,
         text=True,
         check=False,
         cwd=Path(__file__).parent,
     )
     assert done.stdout == "done\n", done.stderr
+    assert done.returncode == 0, done.stderr

@@ -35,7 +35,6 @@ class TestSettings:
     def test_arguments_come_to_the_device(self):
         script = """
             import jax
-            jax.config.update("jax_num_cpu_devices", 2)
             import jax.numpy as jnp
             import jaxrec as jr
 
@@ -53,12 +52,11 @@ class TestSettings:
                     assert (jax.grad(lambda x: halve(x, 2).sum())(x) == 0.25).all()
             print("done")
         """
-        check_in_a_process(script)
+        check_in_a_process(script, devices=2)
 
     def test_one_device_that_is_not_the_first(self):
         script = """
             import jax
-            jax.config.update("jax_num_cpu_devices", 3)
             import jax.numpy as jnp
             import jaxrec as jr
 
@@ -97,7 +95,7 @@ class TestSettings:
                 check(jax.device_put(2 * jnp.ones(4), third), first)
             print("done")
         """
-        check_in_a_process(script)
+        check_in_a_process(script, devices=3)
 
 
 class TestOptions:
@@ -146,7 +144,6 @@ class TestDivided:
     def test_devices(self):
         script = """
             import jax
-            jax.config.update("jax_num_cpu_devices", 3)
             import jaxrec as jr
             from test_host import RNN, assert_close, batched, forest, weights
             first, second, third = jax.devices()
@@ -161,13 +158,12 @@ class TestDivided:
                 assert len(names) > 1, names
             print("done")
         """
-        check_in_a_process(script)
+        check_in_a_process(script, devices=3)
 
     def test_cells_run_where_they_are_placed(self):
         """Also where nothing runs on some device, and with more workers than can be numbered."""
         script = """
             import jax
-            jax.config.update("jax_num_cpu_devices", 3)
             import jaxrec as jr
             from test_host import RNN, assert_close, forest, weights
             devices = first, second, third = jax.devices()
@@ -186,13 +182,12 @@ class TestDivided:
             assert used({leaf: third}, 1024) == others | {(leaf, "cpu:2")}
             print("done")
         """
-        check_in_a_process(script)
+        check_in_a_process(script, devices=3)
 
     def test_what_crosses_is_not_kept(self):
         """A chain of rows of 64 KiB from device to device, each copied alone and once."""
         script = """
             import jax
-            jax.config.update("jax_num_cpu_devices", 2)
             import jax.numpy as jnp
             import resource
             import jaxrec as jr
@@ -220,7 +215,7 @@ class TestDivided:
             assert copies == {1}, copies
             print("done")
         """
-        check_in_a_process(script)
+        check_in_a_process(script, devices=2)
 
     def test_a_device_that_was_not_given(self, args):
         message = r"'tree_rnn\.0' on gpu:7, expected one of"

@@ -216,6 +216,7 @@ CASES = {
     ),
 }
 cases = pytest.mark.parametrize("case", list(CASES))
+LARGE = ("two branches", "two choices")
 
 
 @cases
@@ -234,8 +235,13 @@ def test_gradient_under_jit(case: str) -> None:
     same(jax.jit(jax.grad(fun))(x, n), jax.grad(python)(x, n))
 
 
-@pytest.mark.slow
-@cases
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.exhaustive if case in LARGE else pytest.mark.slow)
+        for case in CASES
+    ],
+)
 def test_second_derivative(case: str) -> None:
     fun, python, (x, n) = CASES[case]
 

@@ -28,6 +28,7 @@ from jaxrec.train._task import load_task
 
 TINY = ["--hidden", "8", "--embed", "8", "--batch", "16", "--epochs", "2"]
 TINY_LISTOPS = ["--trees", "32", *TINY]
+ONE_EPOCH = [*TINY_LISTOPS, "--epochs", "1"]
 DROPPING = [*TINY_LISTOPS, "--batch", "8", "--dropout", "0.3"]
 RESUMABLE = [*DROPPING, "--checkpoint-every", "1"]
 TREEBANK = """(3 (3 good) (2 film))
@@ -216,13 +217,13 @@ def test_an_out_that_is_a_file_is_told(tmp_path):
 
 def test_other_settings_are_not_resumed(tmp_path):
     out = tmp_path / "run"
-    run(*TINY_LISTOPS, "--out", out)
+    run(*ONE_EPOCH, "--out", out)
     with pytest.raises(TrainError, match=r"--lr: the checkpoint has 0\.01, now it is 0\.1"):
-        run(*TINY_LISTOPS, "--out", out, "--resume", "--lr", "0.1")
+        run(*ONE_EPOCH, "--out", out, "--resume", "--lr", "0.1")
     with pytest.raises(TrainError, match="--seed: the checkpoint has 0, now it is 1"):
-        run(*TINY_LISTOPS, "--out", out, "--resume", "--seed", "1")
+        run(*ONE_EPOCH, "--out", out, "--resume", "--seed", "1")
     with pytest.raises(TrainError, match=r"holds checkpoints of an earlier run\. Add --resume"):
-        run(*TINY_LISTOPS, "--out", out)
+        run(*ONE_EPOCH, "--out", out)
 
 
 @pytest.mark.parametrize(
@@ -342,15 +343,15 @@ def kill_after_checkpoint(command, checkpoint, timeout=300):
 
 def test_runs_are_numbered_after_the_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run(*TINY_LISTOPS)
-    run(*TINY_LISTOPS)
+    run(*ONE_EPOCH)
+    run(*ONE_EPOCH)
     first, second = (tmp_path / "runs" / f"treelstm-listops{end}" for end in ("", "-run2"))
     assert first.is_dir()
     assert second.is_dir()
     shutil.rmtree(first)
-    run(*TINY_LISTOPS, "--resume")
+    run(*ONE_EPOCH, "--resume")
     assert not first.exists()
-    run(*TINY_LISTOPS)
+    run(*ONE_EPOCH)
     assert (tmp_path / "runs" / "treelstm-listops-run3").is_dir()
 
 
