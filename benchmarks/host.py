@@ -27,7 +27,7 @@ from benchmarks.peers import jaxrec_peer
 
 Call = Callable[[], Any]
 
-_LEAVES, _WORDS, _EMBEDDING = 64, 1000, 300
+_LEAVES, _WORDS = 64, 1000
 
 
 def forest_of(kind: str, trees: int) -> tuple[_trees.Forest, int]:
@@ -39,9 +39,10 @@ def forest_of(kind: str, trees: int) -> tuple[_trees.Forest, int]:
     return _trees.concatenate(shaped), _WORDS
 
 
-def call_of(mode: str, forest: _trees.Forest, words: int, hidden: int) -> tuple[Call, Call]:
+def call_of(
+    mode: str, forest: _trees.Forest, words: int, sizes: _models.Sizes
+) -> tuple[Call, Call]:
     """A call of the recursion on all trees, or its gradient: compiled, and eager."""
-    sizes = _models.Sizes(_EMBEDDING, hidden)
     drawn = _models.init_params("treelstm", words, sizes)
     params = {name: jnp.asarray(value) for name, value in drawn.items()}
     trees = jaxrec_peer.Trees(*map(jnp.asarray, forest))
@@ -103,8 +104,9 @@ def main() -> None:
             forest, words = forest_of(kind, batch)
             for hidden in args.hidden:
                 for mode in args.mode:
-                    compiled, eager = call_of(mode, forest, words, hidden)
-                    case = {"forest": kind, "batch": batch, "hidden": hidden, "mode": mode}
+                    sizes = _models.Sizes(args.embedding, hidden)
+                    compiled, eager = call_of(mode, forest, words, sizes)
+                    case = {"forest": kind, "batch": batch, **sizes._asdict(), "mode": mode}
                     found = compare(compiled, eager, args.workers, args.policy, args.repeats)
                     for (executor, workers, policy), row in found.items():
                         how = {"executor": executor, "workers": workers, "policy": policy}
@@ -116,6 +118,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--forest", nargs="+", default=["linear"])
     parser.add_argument("--batch", nargs="+", type=int, default=[64])
     parser.add_argument("--hidden", nargs="+", type=int, default=[32, 64, 150, 600, 1024])
+    parser.add_argument("--embedding", type=int, default=300, help="size of the vectors of words")
     parser.add_argument("--mode", nargs="+", choices=["infer", "train"], default=["infer"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--policy", nargs="+", default=["adaptive", "batch", "split", "alone"])

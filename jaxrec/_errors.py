@@ -5,7 +5,12 @@ there is one, and what to change. Errors found while a compiled program runs rea
 `jax.errors.JaxRuntimeError` with the same message, or in the other classes of `RUN_TIME_ERRORS`.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import jax
+
+from jaxrec import _core
 
 RUN_TIME_ERRORS: tuple[type[Exception], ...] = (jax.errors.JaxRuntimeError, ValueError)
 """What JAX raises where a compiled program fails.
@@ -47,10 +52,19 @@ def from_runtime(error: Exception) -> JaxRecError | None:
     text = str(error)
     places = {name: text.find(f"{name}: ") for name in _BY_NAME}
     found = [place for place in places.values() if place >= 0]
-    return from_message(text[min(found) :]) if found else None
+    return _from_message(text[min(found) :]) if found else None
 
 
-def from_message(message: str) -> JaxRecError:
+@contextlib.contextmanager
+def errors_of_the_core() -> Iterator[None]:
+    """Where the core is called: what it raises becomes an error of jaxrec, in its own class."""
+    try:
+        yield
+    except _core.PlanError as error:
+        raise _from_message(error.args[1]) from None
+
+
+def _from_message(message: str) -> JaxRecError:
     """Returns the error that a message of the scheduler, `"ClassName: text"`, stands for."""
     name, _, text = message.partition(": ")
     return _BY_NAME[name](text) if name in _BY_NAME else JaxRecError(message)

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
-from jaxrec._errors import from_message
+from jaxrec._errors import errors_of_the_core
 from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._limits import limits_for
 from jaxrec.schedule._plan import LanePattern, lane_numbers
@@ -109,12 +109,10 @@ def run_on_host(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -
         JaxRecError: as the machine reports it, in its own class.
     """
     results = [np.empty(t.shape, t.dtype) for t in call.types]
-    try:
+    with errors_of_the_core():
         call.function.run(
             [np.asarray(x, order="C") for x in roots],
             [np.asarray(x, order="C") for x in outers],
             results,
         )
-    except _core.PlanError as error:
-        raise from_message(error.args[1]) from None
     return results

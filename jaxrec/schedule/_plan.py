@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrec import _core
-from jaxrec._errors import from_message
+from jaxrec._errors import errors_of_the_core
 from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
@@ -132,11 +132,9 @@ def plan_on_host(
     Raises:
         JaxRecError: as the scheduler reports it, in its own class.
     """
-    try:
+    with errors_of_the_core():
         given = host_arguments(program, layout, inputs, limits, max_calls)
         return _core.plan(*given, depth_limit=limits.depth, waves=waves)
-    except _core.PlanError as error:
-        raise from_message(error.args[1]) from None
 
 
 def host_arguments(

@@ -97,14 +97,11 @@ def _divide(
     options: HostOptions, core: Any, sized: Layout, device: Sequence[int], costs: Costs
 ) -> _Taken:
     """Divides a schedule in the way that is fastest, perhaps not at all."""
-    most, widths = _shards(options, core), sized.widths
+    most, widths, adapts = _shards(options, core), sized.widths, options.policy == "adaptive"
     tried = [most]
-    best, taken, seconds = None, _Taken(), math.inf
-    if options.policy == "adaptive":
+    if adapts:
         tried = sorted({1 if any(device) else most, *(n for n in _SHARDS if n < most), most})
-        if not any(device):
-            core.lay_out(widths, sized.costs)
-            seconds = costs.worth * _core.estimate(core, costs.alone)
+    best, taken, seconds = None, _Taken(), math.inf
     for shards in tried:
         of, workers = (costs.alone, 1) if shards == 1 else (costs.together, options.workers)
         made = _core.divide(core, shards, device, widths, of, COPY_SECONDS)
@@ -112,9 +109,20 @@ def _divide(
         if found < seconds:
             best, seconds = made, found
             taken = _Taken(made.domains, shards, made.copies)
-    if best is not None:
-        best.replace(core)
+    if adapts and not any(device) and seconds >= costs.worth * _least(core, widths, costs.alone):
+        core.lay_out(widths, sized.costs)
+        if seconds >= costs.worth * _core.estimate(core, costs.alone):
+            return _Taken()
+    assert best is not None
+    best.replace(core)
     return taken
+
+
+def _least(core: Any, widths: Sequence[int], costs: Sequence[float]) -> float:
+    """What a schedule that is not divided takes at least: every row at the width that suits it."""
+    n = len(widths)
+    each = [min(costs[k + j] / widths[j] for j in range(n)) for k in range(0, len(costs), n)]
+    return sum(count * cost for count, cost in zip(core.cell_rows, each, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)

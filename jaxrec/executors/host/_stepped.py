@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrec import _core
-from jaxrec._errors import UnsupportedError, from_message
+from jaxrec._errors import UnsupportedError, errors_of_the_core
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._costs import guessed_costs
 from jaxrec.executors.host._forward import Forward
@@ -226,26 +225,28 @@ class _Run:
 
     def run(self, reuse: bool) -> Any:
         """Runs all waves; the core's schedule, whose plan the call has now."""
-        call = self._call
         try:
-            call.stepper = stepper = _begin(call, reuse)
-            while True:
-                wave = stepper.step([self._imports[c] for c in call.program.imports]).tolist()
-                if wave[KIND] < 0:
-                    break
-                self._launch(wave)
-                if stepper.reads_next or call.trace is not None:
-                    self._wait_for(0)
-                else:
-                    self._wait_for(AHEAD)
-            self._wait_for(0)
-            core = stepper.finish()
-        except _core.PlanError as error:
-            raise from_message(error.args[1]) from None
+            with errors_of_the_core():
+                core = self._stepped(reuse)
         finally:
-            call.stepper = None
+            self._call.stepper = None
         self._settle_plan(core)
         return core
+
+    def _stepped(self, reuse: bool) -> Any:
+        call = self._call
+        call.stepper = stepper = _begin(call, reuse)
+        while True:
+            wave = stepper.step([self._imports[c] for c in call.program.imports]).tolist()
+            if wave[KIND] < 0:
+                break
+            self._launch(wave)
+            if stepper.reads_next or call.trace is not None:
+                self._wait_for(0)
+            else:
+                self._wait_for(AHEAD)
+        self._wait_for(0)
+        return stepper.finish()
 
     def _launch(self, wave: list[int]) -> None:
         call, kind = self._call, self._kind(wave[KIND])
