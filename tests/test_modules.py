@@ -127,6 +127,29 @@ def test_layers_of_linen():
         Deep().init(jax.random.key(0), x, 2)
 
 
+def test_a_layer_of_linen_that_a_body_closes_over():
+    layer, x = linen.Dense(2), jnp.ones(2)
+    variables = layer.init(jax.random.key(0), x)
+
+    def last(variables: Any, n: int) -> Any:
+        @jr.rec_fn
+        def go(n):
+            return jr.cond(n == 0, lambda: x, lambda: jnp.tanh(layer.apply(variables, go(n - 1))))
+
+        return go(n)
+
+    def twice(variables: Any) -> Any:
+        return jnp.tanh(layer.apply(variables, jnp.tanh(layer.apply(variables, x))))
+
+    np.testing.assert_allclose(last(variables, 2), twice(variables), rtol=1e-6)
+    found = jax.grad(lambda v: last(v, 2).sum())(variables)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+        found,
+        jax.grad(lambda v: twice(v).sum())(variables),
+    )
+
+
 class Noisy(linen.Module):
     """Layers that draw or write in a body: once a trace, not once a call."""
 

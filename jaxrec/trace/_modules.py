@@ -22,7 +22,8 @@ from jaxrec.trace._instance import Identity, Instance
 def check_initialised(instance: Instance) -> None:
     """Checks that the body makes no variables of a module of flax.linen, which nobody would see."""
     for module in _linen_modules(instance):
-        if module.is_initializing():
+        # One that is bound to no variables is given them by `apply`.
+        if module.scope is not None and module.is_initializing():
             kind = type(module).__name__
             raise UnsupportedError(
                 f"{instance.name} is called while flax.linen initialises {kind}: the variables of "
