@@ -128,7 +128,8 @@ def test_layers_of_linen():
 
 
 def test_a_layer_of_linen_that_a_body_closes_over():
-    layer, x = linen.Dense(2), jnp.ones(2)
+    layer: Any = linen.Dense(2)
+    x = jnp.ones(2)
     variables = layer.init(jax.random.key(0), x)
 
     def last(variables: Any, n: int) -> Any:
