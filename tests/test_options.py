@@ -171,7 +171,8 @@ def test_rows_are_numbered_by_integers():
         jr.optim.used_rows([0.5, 2.9], 4)
 
 
-def test_a_loop_without_a_backward_derivative_is_named():
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_a_loop_without_a_backward_derivative_has_a_forward_one(executor):
     @jr.rec_fn(max_calls=9)
     def f(x, n):
         def node():
@@ -179,11 +180,22 @@ def test_a_loop_without_a_backward_derivative_is_named():
 
         return jr.cond(n == 0, lambda: x, node)
 
-    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work") as raised:
-        jax.jvp(lambda x: f(x, 2), (jnp.ones(2),), (jnp.ones(2),))
-    assert any("derivative of the body of f" in note for note in raised.value.__notes__)
-    with jr.executor("reference"):
-        jax.jvp(lambda x: f(x, 2), (jnp.ones(2),), (jnp.ones(2),))
+    def plain(x):  # what f(x, 2) computes
+        return jnp.sin(jnp.sin(jnp.sin(x)))
+
+    x = jnp.array([0.3, 0.8])
+    with jr.executor(executor):
+        np.testing.assert_allclose(jax.jacfwd(f)(x, 2), jax.jacfwd(plain)(x), rtol=1e-5)
+        twice = jax.jacfwd(jax.jacfwd(f))(x, 2)
+        np.testing.assert_allclose(twice, jax.jacfwd(jax.jacfwd(plain))(x), rtol=1e-4, atol=1e-6)
+        found = jax.linearize(lambda x: f(x, 2), x)[1](x)
+        np.testing.assert_allclose(found, jax.jvp(plain, (x,), (x,))[1], rtol=1e-5)
+        with pytest.raises(ValueError, match="Reverse-mode differentiation does not") as raised:
+            jax.grad(lambda x: f(x, 2).sum())(x)
+    if executor != "reference":
+        assert any("derivative of the body of f" in note for note in raised.value.__notes__)
+        compiled = jax.jit(jax.jacfwd(f))(x, 2)
+        np.testing.assert_allclose(compiled, jax.jacfwd(plain)(x), rtol=1e-5)
 
 
 def test_devices_do_not_meet_in_a_body():

@@ -53,7 +53,7 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     def cell_at(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
         cell = plain_cell(at, spec, width)
         # A rule of a derivative may have operations that the function does not have.
-        moves = backward.is_differentiated(spec)
+        moves = backward.keeps_residuals(spec)
         return cell._replace(waits=cell.waits or (moves and backward.at(spec, width).waits))
 
     def run(*changed: Any) -> list[Any]:

@@ -56,6 +56,7 @@ class Backward:
         self._cells: dict[Any, CellVjp] = {}
         self._traced: dict[Any, TracedCell] = {}
         self._row_by_row: dict[int, bool] = {}
+        self._forward_only: dict[int, bool] = {}
         self._unread, self._without = unread, dict[frozenset[tuple[int, int]], Backward]()
 
     def without(self, unread: frozenset[tuple[int, int]]) -> Backward:
@@ -103,10 +104,7 @@ class Backward:
                 self._traced[key] = trace_cell(fun, operands, self._policy)
             except Exception as error:
                 name = self.program.name
-                error.add_note(
-                    f"This is from the derivative of the body of {name}. Forward derivatives need "
-                    'the backward ones too, except on jr.executor("reference").'
-                )
+                error.add_note(f"This is from the derivative of the body of {name}.")
                 raise
         return self._traced[key]
 
@@ -118,13 +116,30 @@ class Backward:
         """Whether a cell has an operand whose cotangent is asked for."""
         return bool(self._operands(spec, 1, False).wrt)
 
+    def keeps_residuals(self, spec: CellSpec) -> bool:
+        """Whether a cell is differentiated, and can be in reverse.
+
+        What JAX differentiates forward only, as `lax.while_loop`, keeps nothing for a backward
+        pass; that raises JAX's error when there is one.
+        """
+        if not self.is_differentiated(spec):
+            return False
+        index = spec.cell.index
+        if index not in self._forward_only:
+            try:
+                self.at(spec, self.layout.widths[0])
+                self._forward_only[index] = False
+            except (ValueError, NotImplementedError):
+                self._forward_only[index] = True
+        return not self._forward_only[index]
+
     def has_loop(self, spec: CellSpec) -> bool:
         """Whether a cell has a tape input with a cotangent."""
         return bool(self._operands(spec, 1, False).wrt_inputs)
 
     def residual_types(self, spec: CellSpec) -> tuple[Any, ...]:
         """Types of one row of the residuals that the forward pass keeps for a cell."""
-        return self.at(spec, self.layout.widths[0]).saved if self.is_differentiated(spec) else ()
+        return self.at(spec, self.layout.widths[0]).saved if self.keeps_residuals(spec) else ()
 
     def _flat_function(
         self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool
@@ -172,7 +187,7 @@ def residual_cell(backward: Backward) -> Any:
     """The cells of a forward pass that keeps residuals, for `run_forward`."""
 
     def cell_at(at: Scheduled, spec: CellSpec, width: int) -> Any:
-        if not backward.is_differentiated(spec):
+        if not backward.keeps_residuals(spec):
             return plain_cell(at, spec, width)
         vjp = backward.at(spec, width)
         return WaveCell(lambda *read: vjp.forward([x for part in read for x in part]), vjp.waits)
