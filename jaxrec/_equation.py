@@ -4,12 +4,12 @@ Bodies are traced once, and their equations are bound again in cells, in derivat
 batches of rows. `bind_equation` is the one place where that happens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Jaxpr, JaxprEqn, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from jaxrec import _compat
 
@@ -23,8 +23,7 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     # A literal keeps its weak type, which an array of its value would not have.
     pairs = zip(eqn.invars, values, strict=True)
     operands = [v.val if isinstance(v, Literal) else x for v, x in pairs]
-    vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
-    operands = [_compat.vary_over(x, vma) for x in operands]
+    operands = varying_together(operands)
     if eqn.primitive.name == "clamp" and not _compat.aval_of(operands[1]).shape:
         operands = _mapped_together(operands)  # JAX batches or differentiates some mixtures wrongly
     if eqn.primitive.name == "custom_vjp_call":
@@ -39,6 +38,44 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]
+
+
+def varying_together(operands: Sequence[Any]) -> list[Any]:
+    """Operands that all vary over the mesh axes of `shard_map` that one of them varies over."""
+    vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
+    return [_compat.vary_over(x, vma) for x in operands]
+
+
+def evaluate_inlined(
+    closed: ClosedJaxpr,
+    args: Sequence[Any],
+    rule: Callable[[JaxprEqn, Sequence[Any]], list[Any] | None],
+) -> list[Any]:
+    """Evaluates a jaxpr without the calls in it: what they call stands in their place.
+
+    Args:
+        closed: the jaxpr.
+        args: its arguments.
+        rule: gives the results of an equation on values, or None where it is bound as it is.
+    """
+    env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    env.update(zip(closed.jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if _compat.is_literal(atom) else env[atom]
+
+    for eqn in closed.jaxpr.eqns:
+        values = [read(a) for a in eqn.invars]
+        outs = rule(eqn, values)
+        if outs is None:
+            inner = _compat.inlined(eqn)
+            outs = (
+                bind_equation(eqn, values)
+                if inner is None
+                else evaluate_inlined(inner, values, rule)
+            )
+        env.update(zip(eqn.outvars, outs, strict=True))
+    return [read(a) for a in closed.jaxpr.outvars]
 
 
 def _gives_the_same(eqn: JaxprEqn, values: Sequence[Any]) -> bool:

@@ -14,7 +14,7 @@ from jaxrec import _compat
 from jaxrec._host_options import HostOptions
 from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
-from jaxrec.lowering._forward import CellAt, Scheduled, plain_cell
+from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs
@@ -109,7 +109,7 @@ def run_invocation(
     params: Params,
     layout: Layout,
     operands: Sequence[Any],
-    cell_at: CellAt = plain_cell,
+    cell_at: CellAt = quick_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
     *,
     scheduled: bool = True,

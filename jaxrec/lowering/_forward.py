@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack, wave_function
+from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import gather, gather_rows, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
@@ -81,13 +82,19 @@ def plain_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
     return WaveCell(lambda *read: (fun(*read), []), has_to_wait(spec.cell.ops))
 
 
+def quick_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
+    """The same for a program in which nothing differentiates or maps it any more."""
+    cell = plain_cell(at, spec, width)
+    return cell._replace(run=quick(cell.run))
+
+
 CellAt = Callable[[Scheduled, CellSpec, int], WaveCell]
 """Makes a cell at one width."""
 
 
 def run_forward(
     at: Scheduled,
-    cell_at: CellAt = plain_cell,
+    cell_at: CellAt = quick_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
 ) -> State:
     """Runs all waves.

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrec.lowering._forward import CellAt, Scheduled, plain_cell, run_forward
+from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell, run_forward
 from jaxrec.lowering._stepped import run_stepped
 from jaxrec.schedule._plan import PlanInputs, plan_in_program
 
@@ -14,7 +14,7 @@ from jaxrec.schedule._plan import PlanInputs, plan_in_program
 def run(
     waiting: Scheduled,
     inputs: PlanInputs,
-    cell_at: CellAt = plain_cell,
+    cell_at: CellAt = quick_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
     *,
     scheduled: bool = True,

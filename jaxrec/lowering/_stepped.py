@@ -14,7 +14,7 @@ from typing import Any
 from jax import lax
 
 from jaxrec.lowering import _outers, _tapes, _waiting
-from jaxrec.lowering._forward import CellAt, Scheduled, State, plain_cell, with_roots, write
+from jaxrec.lowering._forward import CellAt, Scheduled, State, quick_cell, with_roots, write
 from jaxrec.lowering._rows import gather_rows
 from jaxrec.schedule._plan import PlanInputs
 from jaxrec.schedule._step import Stepping, WaveRows, begin_stepping
@@ -26,7 +26,7 @@ Body = Callable[[Any, State], tuple[Any, State]]
 def run_stepped(
     at: Scheduled,
     inputs: PlanInputs,
-    cell_at: CellAt = plain_cell,
+    cell_at: CellAt = quick_cell,
     residual_tapes: Sequence[Sequence[Any]] | None = None,
     *,
     scheduled: bool = True,

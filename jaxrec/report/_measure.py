@@ -23,7 +23,7 @@ from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.invocation._params import Params, plan_inputs, with_schedule
-from jaxrec.lowering._forward import Scheduled, plain_cell, run_forward
+from jaxrec.lowering._forward import Scheduled, quick_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
 from jaxrec.lowering._waiting import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
@@ -204,7 +204,7 @@ def _cell_times(at: Scheduled, tapes: Sequence[Any], waves: Any) -> Iterator[Cel
     for kind, spec, width in at.waves_of:
         mine = waves[waves[:, KIND] == kind]
         if len(mine):
-            cell = plain_cell(at, spec, width)
+            cell = quick_cell(at, spec, width)
             rows = calls_alone(cell.waits, jnp.arange(width) < int(mine[0, COUNT]))
             values = wave_operands(at, spec, tapes, int(mine[0, FIRST]), width, rows)
             looped = jax.jit(_looped(cell.run))

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
-from jaxrec.lowering._forward import Scheduled, WaveCell, operands, plain_cell
+from jaxrec.lowering._forward import Scheduled, WaveCell, operands, quick_cell
+from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
@@ -188,9 +189,10 @@ def residual_cell(backward: Backward) -> Any:
 
     def cell_at(at: Scheduled, spec: CellSpec, width: int) -> Any:
         if not backward.keeps_residuals(spec):
-            return plain_cell(at, spec, width)
+            return quick_cell(at, spec, width)
         vjp = backward.at(spec, width)
-        return WaveCell(lambda *read: vjp.forward([x for part in read for x in part]), vjp.waits)
+        run = quick(lambda *read: vjp.forward([x for part in read for x in part]))
+        return WaveCell(run, vjp.waits)
 
     return cell_at
 

@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-from jaxrec import _compat
-from jaxrec._equation import bind_equation
+from jaxrec._equation import evaluate_inlined
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._values import replaced
@@ -152,32 +151,16 @@ def _inline(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The same function without nested calls, so that it can be cut anywhere."""
 
     def run(*args: Any) -> list[Any]:
-        return _run_inlined(closed.jaxpr, closed.consts, args)
+        return evaluate_inlined(closed, args, _without_marks)
 
     return jax.make_jaxpr(run)(*(_shape(v.aval) for v in closed.jaxpr.invars))
 
 
-def _run_inlined(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
-    env.update(zip(jaxpr.invars, args, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if _compat.is_literal(atom) else env[atom]
-
-    for eqn in jaxpr.eqns:
-        values = [read(a) for a in eqn.invars]
-        if eqn.primitive.name == "reduce_precision" and _keeps_precision(eqn):
-            outs = values
-        elif (inner := _compat.inlined(eqn)) is not None:
-            outs = _run_inlined(inner.jaxpr, inner.consts, values)
-        else:
-            outs = bind_equation(eqn, values)
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return [read(a) for a in jaxpr.outvars]
-
-
-def _keeps_precision(eqn: JaxprEqn) -> bool:
-    """Whether an equation only marks a residual: it rounds to the precision that there is."""
+def _without_marks(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any] | None:
+    """Leaves out what only marks a residual: it rounds to the precision that there is."""
+    if eqn.primitive.name != "reduce_precision":
+        return None
     aval: Any = eqn.outvars[0].aval
     kept = jnp.finfo(aval.dtype)
-    return eqn.params["exponent_bits"] >= kept.nexp and eqn.params["mantissa_bits"] >= kept.nmant
+    exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
+    return list(values) if exponent >= kept.nexp and mantissa >= kept.nmant else None

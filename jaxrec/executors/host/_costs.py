@@ -16,6 +16,7 @@ from jaxrec._errors import RUN_TIME_ERRORS
 from jaxrec.executors.host._tasks import compiler_options
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._quick import quick
 from jaxrec.split._cost import cell_flops
 from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
@@ -147,7 +148,7 @@ def _runnable(
 ) -> Callable[[], Any]:
     """A launch of some waves of a cell, on zeros, compiled for a device."""
     by_row = [params.patterns[p] is not None for p in spec.outers]
-    wave = wave_function(params.program, spec, by_row, width)
+    wave = quick(wave_function(params.program, spec, by_row, width))
     classes = params.program.classes
     outers = [
         jnp.broadcast_to(operands[p][0], (width, *operands[p].shape[1:])) if own else operands[p]

@@ -16,7 +16,7 @@ from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._tasks import KernelFunction, bad_rows, token_of
 from jaxrec.lowering import _tapes, _waiting
-from jaxrec.lowering._forward import WaveCell, operands, plain_cell
+from jaxrec.lowering._forward import WaveCell, operands, quick_cell
 from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -71,7 +71,7 @@ class ForwardKernels:
 
     def _cell(self, at: Any, spec: CellSpec, width: int) -> WaveCell:
         if self._backward is None:
-            return plain_cell(at, spec, width)
+            return quick_cell(at, spec, width)
         return residual_cell(self._backward)(at, spec, width)
 
 

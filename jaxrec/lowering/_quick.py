@@ -1,0 +1,121 @@
+"""What a wave computes, in the form that XLA's compiler for CPU makes the fastest code of.
+
+Two operations take longer there than they have to, which shows in narrow waves above all:
+
+* *A product of few rows and a large matrix* goes to YNNPACK, which arranges the matrix anew every
+  time. Given the rows as columns XLA uses its own code: `[8, 300] @ [300, 600]` takes 29 us instead
+  of 52 (two cores with AVX-512). For more rows, or a matrix that stays in the first cache, YNNPACK
+  is as fast.
+* *A look-up of whole rows in a table* computes an address for every element. Copying 8 rows of 150
+  takes 2 us instead of 24.
+
+Both are replaced in the equations of a wave, after the last derivative and the last `vmap`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import JaxprEqn
+
+from jaxrec._equation import evaluate_inlined, varying_together
+from jaxrec.lowering._rows import gather_rows
+
+_FEW_ROWS = 16
+"""The most rows of a product that XLA's own code is faster for."""
+
+_LARGE_MATRIX = 1 << 16
+"""The least elements of a matrix for which that holds."""
+
+_LONG_ROW = 16
+"""The least elements of a row that is copied: reading shorter ones XLA fuses with what follows."""
+
+_ROWS_AS_COLUMNS = (((0,), (0,)), ((), ()))
+
+
+def quick(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function of arrays, for a program in which nothing differentiates or maps it."""
+
+    def run(*operands: Any) -> Any:
+        leaves, tree = jax.tree.flatten(operands)
+        closed, types = jax.make_jaxpr(
+            lambda *flat: fun(*jax.tree.unflatten(tree, flat)), return_shape=True
+        )(*leaves)
+        outs = evaluate_inlined(closed, leaves, _replaced)
+        return jax.tree.unflatten(jax.tree.structure(types), outs)
+
+    return run
+
+
+def _replaced(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any] | None:
+    if _is_narrow_product(eqn):
+        return [_narrow_product(eqn, *varying_together(values))]
+    if _is_look_up(eqn):
+        return [_look_up(eqn, *varying_together(values))]
+    return None
+
+
+def _is_narrow_product(eqn: JaxprEqn) -> bool:
+    """Whether an equation multiplies few rows, more than one, and a large matrix."""
+    if eqn.primitive.name != "dot_general":
+        return False
+    rows, matrix = _types(eqn)
+    return (
+        eqn.params["dimension_numbers"] == (((1,), (0,)), ((), ()))
+        and rows.ndim == matrix.ndim == 2
+        and rows.dtype == matrix.dtype == jnp.float32
+        and 1 < rows.shape[0] <= _FEW_ROWS
+        and matrix.size >= _LARGE_MATRIX
+    )
+
+
+def _narrow_product(eqn: JaxprEqn, rows: Any, matrix: Any) -> Any:
+    multiply = functools.partial(eqn.primitive.bind, **eqn.params)
+
+    def on_cpu(rows: Any, matrix: Any) -> Any:
+        # Without the barrier XLA would turn the rows back.
+        columns = lax.optimization_barrier(rows.T)
+        return multiply(columns, matrix, dimension_numbers=_ROWS_AS_COLUMNS)
+
+    return lax.platform_dependent(rows, matrix, cpu=on_cpu, default=multiply)
+
+
+def _is_look_up(eqn: JaxprEqn) -> bool:
+    """Whether an equation gathers whole rows of a table, one for each row of its indices."""
+    if eqn.primitive.name != "gather":
+        return False
+    table, indices = _types(eqn)
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    return (
+        eqn.params["mode"] in (lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+        and table.shape[:1] > (0,)
+        and math.prod(table.shape[1:]) >= _LONG_ROW
+        and indices.ndim == 2
+        and 0 in numbers.start_index_map
+        and not numbers.operand_batching_dims
+        and numbers.offset_dims == tuple(range(1, _made(eqn).ndim))
+        and sizes[0] == 1
+        and tuple(sizes[1:]) == table.shape[1:]
+    )
+
+
+def _look_up(eqn: JaxprEqn, table: Any, indices: Any) -> Any:
+    """The rows. Of the other axes, which are taken whole, an index can only be 0."""
+    column = eqn.params["dimension_numbers"].start_index_map.index(0)
+    last = min(table.shape[0] - 1, jnp.iinfo(indices.dtype).max)
+    rows = jnp.clip(indices[:, column], 0, last)
+    return gather_rows(table, rows.astype(jnp.int32)).reshape(_made(eqn).shape)
+
+
+def _types(eqn: JaxprEqn) -> list[Any]:
+    return [atom.aval for atom in eqn.invars]
+
+
+def _made(eqn: JaxprEqn) -> Any:
+    return eqn.outvars[0].aval
