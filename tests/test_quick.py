@@ -30,6 +30,20 @@ def test_products_of_few_rows(rows: int) -> None:
     np.testing.assert_allclose(jax.jit(quick(fun))(x, MATRIX), fun(x, MATRIX), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [2, 33, 64])
+def test_products_of_few_rows_and_a_transpose(rows: int) -> None:
+    """As the cotangents of rows are."""
+    x = jax.random.normal(jax.random.key(rows), (rows, 256))
+    matrix = MATRIX[:200]
+
+    def fun(x: Any, w: Any) -> Any:
+        return jax.vjp(lambda y: y @ w, jnp.ones((rows, 200)))[1](x)[0]
+
+    assert "optimization_barrier" in names(quick(fun), x, matrix)
+    found = jax.jit(quick(fun))(x, matrix)
+    np.testing.assert_allclose(found, x @ matrix.T, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("rows", "matrix"),
     [(1, MATRIX), (17, MATRIX), (4, MATRIX[:, :64]), (4, MATRIX.astype(jnp.bfloat16))],
@@ -38,6 +52,16 @@ def test_products_of_few_rows(rows: int) -> None:
 def test_other_products_are_left_alone(rows: int, matrix: jax.Array) -> None:
     x = jnp.ones((rows, 256), matrix.dtype)
     assert "optimization_barrier" not in names(quick(jnp.matmul), x, matrix)
+
+
+@pytest.mark.parametrize(
+    ("rows", "matrix"), [(65, MATRIX), (8, MATRIX[:64])], ids=["many rows", "small matrix"]
+)
+def test_other_products_by_a_transpose_are_left_alone(rows: int, matrix: jax.Array) -> None:
+    def fun(x: Any, w: Any) -> Any:
+        return jnp.einsum("ij,kj->ik", x, w)
+
+    assert "optimization_barrier" not in names(quick(fun), jnp.ones((rows, 256)), matrix)
 
 
 @pytest.mark.parametrize(

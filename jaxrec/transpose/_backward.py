@@ -22,6 +22,7 @@ from jax import lax
 from jaxrec.lowering import _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack
 from jaxrec.lowering._forward import Scheduled
+from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
@@ -176,7 +177,7 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
             list(map(rows, replay.saved(spec, start, width))),
             list(map(rows, replay.cotangents(spec, ct_tapes, start, width))),
         )
-        d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, vjp.loop, *read)
+        d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, quick(vjp.loop), *read)
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
             ct_tapes[c] = _tapes.put(ct_tapes[c], made, wave[first_read + k] + shift)
