@@ -13,6 +13,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from jaxrec import _compat
 
+Rule = Callable[[JaxprEqn, list[Any]], list[Any] | None]
+"""The results of an equation on values for its operands, or None if they are left to others."""
+
 
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Evaluates one equation on values for all its operands, literals included.
@@ -46,18 +49,12 @@ def varying_together(operands: Sequence[Any]) -> list[Any]:
     return [_compat.vary_over(x, vma) for x in operands]
 
 
-def evaluate_inlined(
+def run_jaxpr(
     closed: ClosedJaxpr,
     args: Sequence[Any],
-    rule: Callable[[JaxprEqn, Sequence[Any]], list[Any] | None],
+    apply: Callable[[JaxprEqn, list[Any]], Sequence[Any]],
 ) -> list[Any]:
-    """Evaluates a jaxpr without the calls in it: what they call stands in their place.
-
-    Args:
-        closed: the jaxpr.
-        args: its arguments.
-        rule: gives the results of an equation on values, or None where it is bound as it is.
-    """
+    """Evaluates a jaxpr, each equation by a function of it and the values of its operands."""
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env.update(zip(closed.jaxpr.invars, args, strict=True))
 
@@ -65,17 +62,28 @@ def evaluate_inlined(
         return atom.val if _compat.is_literal(atom) else env[atom]
 
     for eqn in closed.jaxpr.eqns:
-        values = [read(a) for a in eqn.invars]
-        outs = rule(eqn, values)
-        if outs is None:
-            inner = _compat.inlined(eqn)
-            outs = (
-                bind_equation(eqn, values)
-                if inner is None
-                else evaluate_inlined(inner, values, rule)
-            )
+        outs = apply(eqn, list(map(read, eqn.invars)))
         env.update(zip(eqn.outvars, outs, strict=True))
-    return [read(a) for a in closed.jaxpr.outvars]
+    return list(map(read, closed.jaxpr.outvars))
+
+
+def run_inlined(closed: ClosedJaxpr, args: Sequence[Any], rule: Rule) -> list[Any]:
+    """Evaluates a jaxpr without the calls in it: what they call stands in their place.
+
+    Args:
+        closed: the jaxpr.
+        args: its arguments.
+        rule: gives the results of an equation, or None where it is bound as it is.
+    """
+
+    def apply(eqn: JaxprEqn, values: list[Any]) -> list[Any]:
+        outs = rule(eqn, values)
+        if outs is not None:
+            return outs
+        inner = _compat.inlined(eqn)
+        return bind_equation(eqn, values) if inner is None else run_inlined(inner, values, rule)
+
+    return run_jaxpr(closed, args, apply)
 
 
 def _gives_the_same(eqn: JaxprEqn, values: Sequence[Any]) -> bool:

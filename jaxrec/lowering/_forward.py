@@ -83,7 +83,7 @@ def plain_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
 
 
 def quick_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
-    """The same for a program in which nothing differentiates or maps it any more."""
+    """The same for a program in which nothing differentiates it any more."""
     cell = plain_cell(at, spec, width)
     return cell._replace(run=quick(cell.run))
 

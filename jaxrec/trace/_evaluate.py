@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
-from jaxrec._equation import bind_equation
+from jaxrec._equation import Rule, bind_equation, run_jaxpr
 from jaxrec.trace._call import (
     call_path_p,
     closed_branches,
@@ -19,7 +20,6 @@ from jaxrec.trace._call import (
     rec_switch_p,
 )
 
-Rule = Callable[[JaxprEqn, list[Any]], list[Any] | None]
 Plain = Callable[[JaxprEqn, list[Any]], list[Any]]
 
 
@@ -56,16 +56,7 @@ def evaluate(
         args: its arguments.
         plain: evaluates the equations that make no calls.
     """
-    env = dict(zip(body.jaxpr.constvars, body.consts, strict=True))
-    env.update(zip(body.jaxpr.invars, args, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if _compat.is_literal(atom) else env[atom]
-
-    for eqn in body.eqns:
-        outs = _equation(rule, plain, eqn, list(map(read, eqn.invars)))
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return list(map(read, body.jaxpr.outvars))
+    return run_jaxpr(body, args, functools.partial(_equation, rule, plain))
 
 
 def _equation(rule: Rule, plain: Plain, eqn: JaxprEqn, values: list[Any]) -> list[Any]:

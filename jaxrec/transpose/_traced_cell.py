@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-from jaxrec._equation import evaluate_inlined
+from jaxrec._equation import run_inlined
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._values import replaced
@@ -151,7 +151,7 @@ def _inline(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The same function without nested calls, so that it can be cut anywhere."""
 
     def run(*args: Any) -> list[Any]:
-        return evaluate_inlined(closed, args, _without_marks)
+        return run_inlined(closed, args, _without_marks)
 
     return jax.make_jaxpr(run)(*(_shape(v.aval) for v in closed.jaxpr.invars))
 
