@@ -5,8 +5,7 @@ there is one, and what to change. Errors found while a compiled program runs rea
 `jax.errors.JaxRuntimeError` with the same message, or in the other classes of `RUN_TIME_ERRORS`.
 """
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 import jax
 
@@ -55,13 +54,18 @@ def from_runtime(error: Exception) -> JaxRecError | None:
     return _from_message(text[min(found) :]) if found else None
 
 
-@contextlib.contextmanager
-def errors_of_the_core() -> Iterator[None]:
-    """Where the core is called: what it raises becomes an error of jaxrec, in its own class."""
-    try:
-        yield
-    except _core.PlanError as error:
-        raise _from_message(error.args[1]) from None
+class ErrorsOfTheCore:
+    """A context for calls of the core: what it raises becomes an error of jaxrec, in its class.
+
+    A class, since one that is written as a generator takes longer than a short recursion.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        if isinstance(error, _core.PlanError):
+            raise _from_message(error.args[1]) from None
 
 
 def _from_message(message: str) -> JaxRecError:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
-from jaxrec._errors import errors_of_the_core
+from jaxrec._errors import ErrorsOfTheCore
 from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._limits import limits_for
 from jaxrec.schedule._plan import LanePattern, lane_numbers
@@ -109,7 +109,7 @@ def run_on_host(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -
         JaxRecError: as the machine reports it, in its own class.
     """
     results = [np.empty(t.shape, t.dtype) for t in call.types]
-    with errors_of_the_core():
+    with ErrorsOfTheCore():
         call.function.run(
             [np.asarray(x, order="C") for x in roots],
             [np.asarray(x, order="C") for x in outers],

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrec import _core
-from jaxrec._errors import errors_of_the_core
+from jaxrec._errors import ErrorsOfTheCore
 from jaxrec.schedule._handlers import call_handler
 from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
@@ -132,7 +132,7 @@ def plan_on_host(
     Raises:
         JaxRecError: as the scheduler reports it, in its own class.
     """
-    with errors_of_the_core():
+    with ErrorsOfTheCore():
         given = host_arguments(program, layout, inputs, limits, max_calls)
         return _core.plan(*given, depth_limit=limits.depth, waves=waves)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrec._errors import UnsupportedError, errors_of_the_core
+from jaxrec._errors import ErrorsOfTheCore, UnsupportedError
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._costs import guessed_costs
 from jaxrec.executors.host._forward import Forward
@@ -226,7 +226,7 @@ class _Run:
     def run(self, reuse: bool) -> Any:
         """Runs all waves; the core's schedule, whose plan the call has now."""
         try:
-            with errors_of_the_core():
+            with ErrorsOfTheCore():
                 core = self._stepped(reuse)
         finally:
             self._call.stepper = None
