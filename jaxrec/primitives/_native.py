@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _compat
+from jaxrec._host_options import default_device
 from jaxrec.invocation._params import Params, control_array, control_pattern
 from jaxrec.invocation._results import outcome_types
 from jaxrec.schedule._native import NativeCall, run_in_program, run_on_host
@@ -68,6 +69,12 @@ def run_native_now(at: Prepared, operands: Sequence[Any]) -> list[Any]:
     if at.may_be_bad:
         _check_results(at.params, made)
     return made
+
+
+def on_device(made: Sequence[Any]) -> list[Any]:
+    """Results as arrays of JAX: those that the machine has made, on JAX's default device."""
+    put = _compat.Put(default_device())
+    return [put(x, _compat.aval_of(x)) if isinstance(x, np.ndarray) else x for x in made]
 
 
 def _check_results(params: Params, made: Sequence[Any]) -> None:

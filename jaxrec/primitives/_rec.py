@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
@@ -25,7 +23,14 @@ from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow
-from jaxrec.primitives._native import is_native, prepared, run_native, run_native_now
+from jaxrec.primitives._native import (
+    is_native,
+    on_device,
+    prepared,
+    run_native,
+    run_native_now,
+)
+from jaxrec.primitives._native_jvp import native_jvp
 from jaxrec.primitives._primitives import (
     check_compilable,
     rec_example_p,
@@ -132,6 +137,9 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
     if not positions:
         outs = rec_p.bind(*primals, params=params)
         return outs, [zero_tangent(x) for x in outs]
+    made = native_jvp(primals, tangents, positions, params) if is_native(params) else None
+    if made is not None:
+        return made
     known = all(map(_compat.is_concrete, primals)) and not _compat.is_staged()
     # A schedule that is found by running comes from the compiled program, with waves of one call.
     if params.executor == "reference" and (known or not params.program.is_stepped):
@@ -216,10 +224,7 @@ def rec_example(operands: Sequence[Any], params: Params) -> list[Any]:
 
 def _rec_example_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: Params) -> Any:
     batch = Batch(params, operands, dims, bare=True)
-    outs = [
-        jnp.asarray(x) if isinstance(x, np.ndarray) else x
-        for x in rec(batch.operands, batch.params)
-    ]
+    outs = on_device(rec(batch.operands, batch.params))
     return outs, [0] * len(outs)
 
 

@@ -55,6 +55,7 @@ _UNARY = {
 }
 _BINARY = {
     "add": "ADD",
+    "add_any": "ADD",
     "sub": "SUB",
     "mul": "MUL",
     "div": "DIV",

@@ -1,0 +1,182 @@
+"""Derivatives of invocations that the native machine runs, by a few numbers.
+
+The derivative in one direction is a recursion over scalars too (`jaxrec/graph/_jvp.py`), which the
+machine runs as it runs values: no schedule, no tapes and no bound on calls. In the direction of
+each number that moves it gives a column of the Jacobian. Tangents times columns are linear, so JAX
+transposes them for reverse mode. With many numbers the backward pass of a schedule takes less.
+
+Source: Griewank & Walther, "Evaluating Derivatives" (2008), section 3.2, for the cost of each mode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxrec import _compat
+from jaxrec.graph._ir import Value
+from jaxrec.graph._jvp import jvp_graph
+from jaxrec.invocation._params import Params
+from jaxrec.primitives._native import on_device
+from jaxrec.primitives._primitives import rec_p, zero_tangent
+from jaxrec.schedule._plan import LanePattern
+from jaxrec.split._program import Program
+from jaxrec.split._split import split
+
+_MOST_DIRECTIONS = 8
+"""Numbers that move, in each lane. In more directions the machine takes longer than tapes do."""
+
+
+def native_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], positions: Sequence[int], params: Params
+) -> tuple[list[Any], list[Any]] | None:
+    """Results and their tangents; None where the machine does not run the derivative.
+
+    Args:
+        primals: the operands of `rec`.
+        tangents: theirs.
+        positions: the operands that have one.
+        params: of an invocation that the native machine runs.
+    """
+    operands = [primals[k] for k in positions]
+    patterns = tuple(_pattern(params, k) for k in positions)
+    pairs = zip(operands, patterns, strict=True)
+    sizes = [math.prod(np.shape(x)[pattern is not None :]) for x, pattern in pairs]
+    if sum(sizes) > _MOST_DIRECTIONS:
+        return None
+    derivative = _derivative(params.program, tuple(positions))
+    if derivative is None:
+        return None
+    outs = on_device(rec_p.bind(*primals, params=params))
+    directions = _directions(sizes, operands, patterns)
+    columns = derivative.columns(primals, positions, directions, params)
+    dots = iter(_combined([tangents[k] for k in positions], columns, patterns))
+    moves = zip(outs, derivative.moves, strict=True)
+    return outs, [next(dots) if has_one else zero_tangent(x) for x, has_one in moves]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Derivative:
+    """A program that gives its results and their tangents in one direction.
+
+    Attributes:
+        program: what the machine runs.
+        tangents: of its parameters and captured values that move, what their tangents are.
+        moves: for each result whether it has a tangent.
+    """
+
+    program: Program
+    tangents: dict[Value, Value]
+    moves: tuple[bool, ...]
+
+    def columns(
+        self,
+        primals: Sequence[Any],
+        positions: Sequence[int],
+        directions: Sequence[Any],
+        params: Params,
+    ) -> list[Any]:
+        """The columns of the Jacobian of each result that moves: `[directions, lanes, ...]`."""
+        own = self._params(params)
+        values = [_value(params.program, k) for k in range(len(primals))]
+        known = dict(zip(values, primals, strict=True))
+        moved = [self.tangents[values[k]] for k in positions]
+        wanted = [_value(self.program, k) for k in range(own.num_operands)]
+
+        def along(*dots: Any) -> list[Any]:
+            given = known | dict(zip(moved, dots, strict=True))
+            rest = {v: self._zeros(v, known, params.lanes) for v in wanted if v not in given}
+            operands = [(given | rest)[v] for v in wanted]
+            return rec_p.bind(*operands, params=own)[len(self.moves) :]
+
+        return jax.vmap(along)(*directions)
+
+    def _params(self, params: Params) -> Params:
+        patterns = dict(zip(params.program.outers, params.patterns, strict=True))
+        return dataclasses.replace(
+            params,
+            program=self.program,
+            patterns=tuple(patterns[self._origins.get(v, v)] for v in self.program.outers),
+            declared=None,  # it is for the calls that the value makes
+            max_calls=None,
+        )
+
+    @functools.cached_property
+    def _origins(self) -> dict[Value, Value]:
+        return {tangent: value for value, tangent in self.tangents.items()}
+
+    def _zeros(self, value: Value, known: dict[Value, Any], lanes: int) -> Any:
+        """A tangent of what does not move at the root, or an argument that nobody reads."""
+        like = known.get(self._origins.get(value, value))
+        shape = (lanes, *value.aval.shape) if like is None else np.shape(like)
+        return np.zeros(shape, value.aval.dtype)
+
+
+def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | None:
+    """The derivative of a program by some operands, if the native machine runs it."""
+    given = [_value(program, k) for k in positions]
+    jvp = program.cache.once(("jvp", positions), lambda: jvp_graph(program.graph, given))
+    if jvp is None:
+        return None
+    made = program.cache.once(("derivative", positions), lambda: split(jvp.graph))
+    return _Derivative(made, jvp.tangents, jvp.moves) if made.native is not None else None
+
+
+def _value(program: Program, position: int) -> Value:
+    """The value of the graph that an operand is."""
+    params = program.graph.entry.params
+    roots = [params[k] for k in (*program.control, *program.data)]
+    return (*program.outers, *roots)[position]
+
+
+def _pattern(params: Params, position: int) -> LanePattern | None:
+    """How lanes index an operand; an argument of the roots has one element for each."""
+    return params.patterns[position] if position < params.num_outers else (1, params.lanes)
+
+
+def _directions(
+    sizes: Sequence[int], operands: Sequence[Any], patterns: Sequence[LanePattern | None]
+) -> list[Any]:
+    """For each operand that moves its part of each direction, in which one number of it moves."""
+    found, first = [], 0
+    for size, x, pattern in zip(sizes, operands, patterns, strict=True):
+        shape = np.shape(x)
+        own = shape if pattern is None else (1, *shape[1:])
+        parts = np.zeros((sum(sizes), size), _compat.aval_of(x).dtype)
+        parts[first : first + size] = np.eye(size)
+        found.append(np.broadcast_to(parts.reshape(-1, *own), (len(parts), *shape)))
+        first += size
+    return found
+
+
+@functools.partial(jax.jit, static_argnames="patterns")
+def _combined(
+    tangents: Sequence[Any], columns: Sequence[Any], patterns: tuple[LanePattern | None, ...]
+) -> list[Any]:
+    """The tangents of the results: of each number that moves its tangent times its column."""
+
+    def of_result(x: Any) -> Any:
+        weights = [
+            lax.convert_element_type(_by_lane(t, p, x.shape[1]), x.dtype)
+            for t, p in zip(tangents, patterns, strict=True)
+        ]
+        each = jnp.concatenate(weights).reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
+        return jnp.sum(each * x, axis=0)
+
+    return list(map(of_result, columns))
+
+
+def _by_lane(tangent: Any, pattern: LanePattern | None, lanes: int) -> Any:
+    """A tangent as `[numbers, lanes]`."""
+    if pattern is None:
+        return jnp.broadcast_to(tangent.reshape(-1, 1), (tangent.size, lanes))
+    stride, size = pattern
+    return tangent.reshape(size, -1)[np.arange(lanes) // stride % size].T
