@@ -344,7 +344,9 @@ class TestCapacity:
 
     def test_under_jit_of_the_gradient(self):
         with pytest.raises(JaxRuntimeError, match=r"CapacityError: " + self.message):
-            jax.block_until_ready(jax.jit(jax.grad(small))(ONE, TREE, 0))
+            # By more numbers than the machine for scalars takes.
+            slope = jax.grad(lambda w, tree: small(w, tree, 0).sum())
+            jax.block_until_ready(jax.jit(slope)(jnp.ones(9), TREE))
 
     def test_after_calls_that_did_not_fail(self):
         """JAX dispatches later calls of a jitted function another way, with other errors."""

@@ -318,6 +318,30 @@ class TestTransformations:
             assert int(fib(8)) == 21
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+class TestAtTheEdge:
+    def test_a_loop_over_nothing(self, executor):
+        @jr.rec_fn
+        def add(xs, n, c):
+            def more():
+                return add(xs, n - 1, jax.lax.scan(lambda a, x: (a + x, None), c, xs)[0])
+
+            return jr.cond(n <= 0, lambda: c, more)
+
+        with jr.executor(executor):
+            assert int(add(jnp.arange(3), 2, 1)) == 7
+            assert int(add(jnp.arange(0), 2, 1)) == 1
+
+    def test_the_sign_of_a_sum_of_zeros(self, executor):
+        @jr.rec_fn
+        def total(x, n):
+            return jr.cond(n <= 0, lambda: 1 / jnp.sum(x), lambda: total(1.0 * x, n - 1))
+
+        with jr.executor(executor):
+            assert float(total(jnp.array([-0.0, -0.0]), 1)) == math.inf
+            assert float(total(jnp.array([-0.0]), 1)) == -math.inf
+
+
 class TestSharing:
     """`memo=True` on the native machine."""
 

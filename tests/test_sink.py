@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxrec as jr
 from jaxrec.graph._ir import Prim, Switch, walk
@@ -394,3 +395,28 @@ def test_steep_operations(name: str) -> None:
         return jr.cond(x <= end, lambda: 0.0 * x, lambda: y + f(end + 0 * x))
 
     same(jax.grad(f)(x), jax.grad(operation)(x))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("overflows", "x"),
+    [
+        (lambda x: x**3, [1e25, 1e25, 1.0]),
+        (jnp.square, [3e38, 1.0, 1.0]),
+        (jnp.cumprod, [1e30, 1e30, 1e-30]),
+        (jnp.prod, [1e30, 1e30, 1e30]),
+        (lambda x: lax.linalg.tridiagonal_solve(0 * x, 0 * x, 0 * x, x[:, None])[:, 0], [9.0] * 3),
+    ],
+)
+def test_a_derivative_that_overflows(overflows, x, executor):
+    @jr.rec_fn
+    def f(n, x):
+        made = overflows(x)
+
+        def more():
+            return jr.cond(x.sum() > 20, lambda: f(n - 1, 1.0 * x), lambda: f(n - 1, x + made))
+
+        return jr.cond(n <= 0, lambda: x.sum(), more)
+
+    with jr.executor(executor):
+        same(jax.grad(lambda x: f(3, x))(jnp.array(x)), jnp.ones(3))

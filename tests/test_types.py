@@ -112,3 +112,39 @@ def test_static_arguments_that_are_equal_but_differ():
     traced = sign.cache_info().traces
     sign(2, math.nan)
     assert sign.cache_info().traces == traced
+
+
+class TestNumbersOfPython:
+    """Among the arguments they give way to the types of arrays, as in other code of JAX."""
+
+    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    def test_small_integers(self, executor):
+        @jr.rec_fn
+        def scaled(x, s, n):
+            return jr.cond(n <= 0, lambda: x * s, lambda: scaled(x, s, n - 1))
+
+        x = jnp.arange(3, dtype=jnp.uint8) + 100
+        with jr.executor(executor):
+            got = scaled(x, 3, 2)
+            assert got.dtype == jnp.uint8
+            np.testing.assert_array_equal(got, x * 3)
+            assert scaled(x, jnp.int32(3), 2).dtype == jnp.int32
+
+    def test_beside_a_constant(self):
+        @jr.rec_fn
+        def more(s, n):
+            return jr.cond(n <= 0, lambda: jnp.int8(100) + s, lambda: more(s, n - 1))
+
+        assert int(more(100, 1)) == -56
+        assert int(more(jnp.int32(100), 1)) == 200
+        assert int(more(100, 1)) == -56
+
+    def test_an_index_takes_the_type_of_the_arrays_that_follow(self):
+        @jr.rec_fn
+        def total(parent, x, i):
+            return jr.cond(i < 0, lambda: 0.0, lambda: x[i] + total(parent, x, parent[i]))
+
+        parent, x = jnp.array([-1, 0, 1], jnp.int16), jnp.array([1.0, 2.0, 4.0])
+        assert float(total(parent, x, 2)) == 7.0
+        assert float(total(parent, x, jnp.int16(1))) == 3.0
+        assert total.cache_info().traces == 1

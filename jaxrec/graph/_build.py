@@ -86,7 +86,7 @@ class _Builder:
     def capture(self, value: Any) -> Atom:
         """A constant of a jaxpr: a scalar literal, or a value from outside the function."""
         if _compat.is_concrete(value) and np.ndim(value) == 0 and not _is_extended(value):
-            return Const(np.asarray(value)[()], _plain_aval(value))
+            return _constant(value, _plain_aval(value))
         if id(value) not in self._captured_by_id:
             node = self.value(_compat.aval_of(value))
             self.captured.append(node)
@@ -158,8 +158,13 @@ class _Builder:
 
 def _read(env: Env, atom: Any) -> Atom:
     if _compat.is_literal(atom):
-        return Const(atom.val, _plain_aval(atom.val, atom.aval))
+        return _constant(atom.val, _plain_aval(atom.val, atom.aval))
     return env[atom]
+
+
+def _constant(value: Any, aval: ShapedArray) -> Const:
+    """A scalar as one of NumPy, which prints itself as a number."""
+    return Const(np.asarray(value)[()], aval)
 
 
 def _plain_aval(value: Any, aval: Any = None) -> ShapedArray:

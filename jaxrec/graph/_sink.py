@@ -47,9 +47,10 @@ _STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "cosh", "div", "erf
 _STEEP |= {"exp2", "expm1", "igamma", "igammac", "lgamma", "digamma", "log", "log1p", "polygamma"}
 _STEEP |= {"pow", "regularized_incomplete_beta", "rem", "rsqrt", "sinh", "sqrt", "tan", "zeta"}
 _STEEP |= {"cholesky", "eig", "eigh", "householder_product", "lu", "qr", "svd", "triangular_solve"}
+_STEEP |= {"cumprod", "integer_pow", "reduce_prod", "square", "tridiagonal_solve"}
 _STEEP |= {"custom_jvp_call", "custom_vjp_call"}
-"""Operations that at some finite operand have an infinite derivative, or none; and those of rules
-that the user writes."""
+"""Operations that at some finite operand have an infinite derivative, perhaps as it overflows, or
+none; and those of rules that the user writes."""
 
 _LOOPS = {"scan", "while"}
 
@@ -193,8 +194,6 @@ def _is_inexact(op: Op) -> bool:
 def _is_steep(op: Prim) -> bool:
     if op.name in ("div", "rem") and isinstance(op.inputs[1], Const):
         return False
-    if op.name == "integer_pow":
-        return op.eqn.params["y"] < 0
     return not _STEEP.isdisjoint(names_of(op))
 
 

@@ -14,6 +14,7 @@ from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._order import apply_equation, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
+from jaxrec.lowering._rows import numbers
 from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
 
@@ -139,7 +140,7 @@ def wave_function(
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         try:
             with inside_a_cell():
-                return batched(list(outers), list(exports), list(inputs), jnp.arange(width))
+                return batched(list(outers), list(exports), list(inputs), numbers(width))
         except NotImplementedError as error:
             raise UnsupportedError(
                 f"{program.name}: an operation of its body cannot be run for several calls at once "
@@ -168,6 +169,6 @@ def row_by_row_function(
             return [x[0] for x in single(mine, exports, inputs)]
 
         own = [x for x, has in zip(outers, by_row, strict=True) if has]
-        return jax.lax.map(one, (jnp.arange(width), own, list(exports), list(inputs)))
+        return jax.lax.map(one, (numbers(width), own, list(exports), list(inputs)))
 
     return run

@@ -6,12 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import gather, gather_rows, select_rows
+from jaxrec.lowering._rows import gather, gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._patience import has_to_wait
@@ -123,7 +121,7 @@ def _fire(
     at: Scheduled, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any
 ) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
-    rows = _waiting.calls_alone(cell.waits, jnp.arange(width) < wave[COUNT])
+    rows = _waiting.calls_alone(cell.waits, numbers(width) < wave[COUNT])
     read = operands(at, spec, state[0], wave[FIRST], width, rows)
     outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
     return write(spec, outs, kept, wave, state)
@@ -207,4 +205,4 @@ def _unpacked(at: Scheduled, rows: Sequence[Any]) -> list[Any]:
 
 def collected(at: Scheduled) -> Any:
     """Which rows of the report of all calls are calls, `[max_calls]`."""
-    return jnp.arange(at.layout.max_calls) < at.tables.num_collected
+    return numbers(at.layout.max_calls) < at.tables.num_collected

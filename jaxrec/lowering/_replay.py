@@ -30,7 +30,7 @@ from jaxrec.lowering._forward import (
     with_roots,
 )
 from jaxrec.lowering._repeatable import is_repeatable
-from jaxrec.lowering._rows import gather, row_mask
+from jaxrec.lowering._rows import gather, numbers, row_mask
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.split._program import CellSpec, Program
 
@@ -48,7 +48,7 @@ def replay(at: Scheduled) -> list[Any]:
     given = jax.tree.leaves((at.tables, at.outers, at.roots))
     vma = _compat.common_vma([_compat.aval_of(x) for x in given])
     tapes = [_compat.vary_over(tape, vma) for tape in blank]
-    tapes, _ = lax.scan(step, with_roots(at, tapes), jnp.arange(at.layout.max_waves))
+    tapes, _ = lax.scan(step, with_roots(at, tapes), numbers(at.layout.max_waves))
     return results(at, tapes)
 
 
@@ -61,7 +61,7 @@ def _kind(at: Scheduled, spec: CellSpec, width: int) -> Callable[[Any, list[Any]
         return [_moving(valid, x) for x in wide], exports, [_moving(valid, x) for x in inputs]
 
     def run(wave: Any, tapes: list[Any]) -> list[Any]:
-        number = jnp.arange(width)
+        number = numbers(width)
         rows = wave[FIRST] + jnp.minimum(number, wave[COUNT] - 1)
         given = operands_at(at, spec, tapes, rows, gather)
         outs, _ = compute(*(given if linear else without_padding(number < wave[COUNT], *given)))

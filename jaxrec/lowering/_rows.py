@@ -16,6 +16,11 @@ from jax import lax
 from jaxrec.schedule._handlers import call_handler
 
 
+def numbers(size: int) -> jax.Array:
+    """The numbers of rows, of the type that tables have, whatever the types of JAX are."""
+    return jnp.arange(size, dtype=jnp.int32)
+
+
 def gather(tape: Any, rows: Any) -> Any:
     """The rows of a tape at row numbers that the scheduler has made, by XLA."""
     if tape.shape[0] == 0:  # an axis of no lanes, of which nothing will be read

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrec.lowering._rows import numbers
+
 
 def in_its_wave(waits: bool, fires: Any, fun: Callable[..., Any], *operands: Any) -> Any:
     """`fun(*operands)`, a cell, in the loop over the waves.
@@ -53,5 +55,5 @@ def calls_alone(waits: bool, is_call: Any) -> Rows:
     """
     if not waits:
         return all_rows
-    rows = jnp.where(is_call, jnp.arange(is_call.size), jnp.argmax(is_call))
+    rows = jnp.where(is_call, numbers(is_call.size), lax.argmax(is_call, 0, jnp.int32))
     return lambda array: array[rows]

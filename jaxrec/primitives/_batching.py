@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec.invocation._params import Params
-from jaxrec.lowering._rows import select_rows
+from jaxrec.lowering._rows import numbers, select_rows
 from jaxrec.schedule._plan import LanePattern
 
 
@@ -121,7 +121,7 @@ class Batch:
         split = _apart(outs[:count], self.size, self.single.lanes)
         if self.single.collect:
             lane, valid = outs[-2], outs[-1]
-            groups = _Groups(self, lane, valid.sum())
+            groups = _Groups(self, lane, valid.sum(dtype=jnp.int32))
             split += [groups.split(x) for x in outs[count:-2]]
             split += [groups.split(lane) % self.single.lanes, groups.valid]
         return split, [0] * len(split)
@@ -156,16 +156,17 @@ class _Groups:
     def __init__(self, batch: Batch, lane: Any, count: Any) -> None:
         old_calls = batch.single.max_calls or batch.params.max_calls
         assert old_calls is not None
-        numbers = jnp.arange(lane.shape[0])
-        example = jnp.where(numbers < count, lane // batch.single.lanes, batch.size)
-        examples = jnp.arange(batch.size)
+        row = numbers(lane.shape[0])
+        example = jnp.where(row < count, lane // batch.single.lanes, batch.size)
+        examples = numbers(batch.size)
         first = jnp.searchsorted(example, examples)
         size = jnp.searchsorted(example, examples, side="right") - first
-        self.valid = jnp.arange(old_calls) < size[:, None]
-        self._rows = jnp.minimum(first[:, None] + jnp.arange(old_calls), lane.shape[0] - 1)
+        own = numbers(old_calls)[None, :]
+        self.valid = own < size[:, None]
+        self._rows = jnp.minimum(first[:, None] + own, lane.shape[0] - 1)
         self._example = jnp.clip(example, 0, max(batch.size - 1, 0))
-        self._within = jnp.clip(numbers - _some(first)[self._example], 0, old_calls - 1)
-        self._is_call = numbers < count
+        self._within = jnp.clip(row - _some(first)[self._example], 0, old_calls - 1)
+        self._is_call = row < count
 
     def split(self, x: Any) -> Any:
         """`[calls, ...]` of all examples to `[examples, calls of one, ...]`."""

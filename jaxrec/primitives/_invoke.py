@@ -100,15 +100,10 @@ class Invocation:
         return traced
 
     def _trace(self, cache: Traces) -> Traced:
-        # A Python number takes the type that the recursion asks for. What was traced for arrays of
-        # the type that it has by itself serves as well, unless it meets arrays of others.
         signature = self._signature()
-        strong = self._key(signature.strong())
-        exact = self._key(signature)
-        for key in (exact, self._key(signature.traced()), strong):
-            found = cache.current(key)
-            if found is not None and not (key is strong and found.is_mixed):
-                return found
+        found = cache.current(self._key(signature))
+        if found is not None:
+            return found
         examples = jax.tree.unflatten(
             self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in signature.avals]
         )
@@ -122,8 +117,7 @@ class Invocation:
             source.let_go()
         result = source.entry.result
         assert result is not None
-        args = source.entry.args
-        args = args.traced() if source.is_mixed else args.strong()
+        args = source.entry.args  # a number of Python has taken the type of arrays that follow it
         hidden = ROOT if source.has_path else ()
         lasts = not source.axes and all(map(_compat.is_concrete, captured))
         traced = Traced(
@@ -133,12 +127,11 @@ class Invocation:
             result.tree,
             hidden,
             lasts,
-            source.is_mixed,
             closure,
             others,
         )
         if lasts:
-            cache.put([exact, self._key(args)], traced)
+            cache.put([self._key(signature), self._key(args)], traced)
         return traced
 
     def _check_axes(self, used: frozenset[Any], collectives: frozenset[str]) -> None:

@@ -58,7 +58,10 @@ def native_jvp(
     outs = on_device(rec_p.bind(*primals, params=params))
     directions = _directions(sizes, operands, patterns)
     columns = derivative.columns(primals, positions, directions, params)
-    dots = iter(_combined([tangents[k] for k in positions], columns, patterns))
+    weights = [tangents[k] for k in positions]
+    if params.host is not None:
+        weights = jax.device_put(weights, params.host.devices[0])
+    dots = iter(_combined(weights, columns, patterns))
     moves = zip(outs, derivative.moves, strict=True)
     return outs, [next(dots) if has_one else zero_tangent(x) for x, has_one in moves]
 
@@ -101,10 +104,12 @@ class _Derivative:
 
     def _params(self, params: Params) -> Params:
         patterns = dict(zip(params.program.outers, params.patterns, strict=True))
+        outers = [self._origins.get(v, v) for v in self.program.outers]
         return dataclasses.replace(
             params,
             program=self.program,
-            patterns=tuple(patterns[self._origins.get(v, v)] for v in self.program.outers),
+            # All calls may have one tangent where they have arguments of their own.
+            patterns=tuple(patterns.get(v, (1, params.lanes)) for v in outers),
             declared=None,  # it is for the calls that the value makes
             max_calls=None,
         )

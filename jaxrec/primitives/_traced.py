@@ -31,7 +31,6 @@ class Traced:
         hidden: arguments that follow those of the user: the path of the root.
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
             is a traced value that it closes over or the size of an axis of `shard_map`.
-        is_mixed: whether it computes with more than one floating type.
         closure: what the functions close over, to see whether it changes.
         others: the static arguments, as text, with which the function is called besides its own.
     """
@@ -42,7 +41,6 @@ class Traced:
     out_tree: Any
     hidden: tuple[Any, ...]
     lasts: bool
-    is_mixed: bool
     closure: Closure
     others: tuple[str, ...]
 

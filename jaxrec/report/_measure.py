@@ -25,6 +25,7 @@ from jaxrec.executors.host._schedule import plan_call
 from jaxrec.invocation._params import Params, plan_inputs, with_schedule
 from jaxrec.lowering._forward import Scheduled, quick_cell, run_forward
 from jaxrec.lowering._forward import operands as wave_operands
+from jaxrec.lowering._rows import numbers
 from jaxrec.lowering._waiting import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
 from jaxrec.primitives._native import is_native
@@ -205,7 +206,7 @@ def _cell_times(at: Scheduled, tapes: Sequence[Any], waves: Any) -> Iterator[Cel
         mine = waves[waves[:, KIND] == kind]
         if len(mine):
             cell = quick_cell(at, spec, width)
-            rows = calls_alone(cell.waits, jnp.arange(width) < int(mine[0, COUNT]))
+            rows = calls_alone(cell.waits, numbers(width) < int(mine[0, COUNT]))
             values = wave_operands(at, spec, tapes, int(mine[0, FIRST]), width, rows)
             looped = jax.jit(_looped(cell.run))
             seconds = _median(lambda run=looped, values=values: run(*values)) / _LOOPS

@@ -96,7 +96,7 @@ def _scan(op: Prim) -> Loop | None:
     first, length = params["num_consts"], params["length"]
     last = first + params["num_carry"]
     consts, inits, over = op.inputs[:first], op.inputs[first:last], op.inputs[last:]
-    if len(op.outputs) != len(inits) or length > _MOST_TURNS:
+    if len(op.outputs) != len(inits) or length > _MOST_TURNS or (over and not length):
         return None
     turn = jaxpr_as_fun(params["jaxpr"])
     zero = Const(np.int32(0), ShapedArray((), np.dtype(np.int32)))

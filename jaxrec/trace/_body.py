@@ -8,9 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from jaxrec import _compat
@@ -65,15 +62,6 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
 def axes_of(body: Jaxpr) -> set[Any]:
     """The named axes outside that a body computes with."""
     return _with_branches(_compat.named_axes, body)
-
-
-def floating_types(body: Jaxpr) -> set[Any]:
-    """The floating and complex types that a body computes with."""
-    atoms = [*body.invars, *(x for eqn in body.eqns for x in (*eqn.invars, *eqn.outvars))]
-    found = {x.aval.dtype for x in atoms if isinstance(x.aval, ShapedArray)}
-    inner = [x for eqn in body.eqns for x in jaxprs_in_params(eqn.params)]
-    own = {dtype for dtype in found if jnp.issubdtype(dtype, np.inexact)}
-    return own.union(*map(floating_types, inner))
 
 
 def _with_branches(find: Callable[[Jaxpr], set[Any]], body: Jaxpr) -> set[Any]:

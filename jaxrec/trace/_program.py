@@ -26,7 +26,7 @@ from jax.extend.core import ClosedJaxpr
 from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.trace import _context
-from jaxrec.trace._body import axes_of, floating_types, trace_body
+from jaxrec.trace._body import axes_of, trace_body
 from jaxrec.trace._call import calls_in
 from jaxrec.trace._closure import Closure
 from jaxrec.trace._instance import Definition, Identity, Instance
@@ -74,8 +74,6 @@ class TracedProgram:
         has_path: whether the first one takes its call path as two more arguments.
         axes: the named axes outside that their bodies compute with.
         collectives: the operations of their bodies that wait for other devices or lanes.
-        is_mixed: whether they compute with more than one floating type: if not, a Python number
-            among the arguments computes what an array of its type does.
     """
 
     def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
@@ -134,7 +132,6 @@ class TracedProgram:
         self.has_path = add_paths(self.instances)
         bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
-        self.is_mixed = len(set[Any]().union(*map(floating_types, bodies))) > 1
         self.collectives = frozenset[str]().union(*map(_compat.collectives, bodies))
 
     def _trace_until_arguments_hold(
@@ -234,7 +231,7 @@ class TracedProgram:
             wider = common(instance.args, got)
             if wider is not None:
                 raise Widened(definition, instance.args, wider, names)
-        same = next((x for x in known if x.args.traced() == got.traced()), None)
+        same = next((x for x in known if x.args == got), None)
         if same is not None or not recursive:
             return same
         raise SignatureError(_mismatch(caller.name, recursive[0], got, names))

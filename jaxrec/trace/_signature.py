@@ -27,30 +27,17 @@ class Signature:
         """The same types, none of them weak."""
         return Signature(self.tree, tuple(strong(aval) for aval in self.avals))
 
-    def traced(self) -> Signature:
-        """The same types as a body is traced for: of integers none is weak.
-
-        A Python number of floating type is as weak in a body as in other JAX code. An integer is an
-        index or a counter nearly always, and takes the type of the arrays that it comes from next.
-        """
-        return Signature(self.tree, tuple(a if is_weak(a) else strong(a) for a in self.avals))
-
     @property
     def shapes(self) -> Any:
-        """The pytree with a `jax.ShapeDtypeStruct` for each leaf, as a body is traced for them."""
-        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=is_weak(a)) for a in self.avals]
+        """The pytree with a `jax.ShapeDtypeStruct` for each leaf."""
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self.avals]
         return jax.tree.unflatten(self.tree, shapes)
-
-
-def is_weak(aval: ShapedArray) -> bool:
-    """Whether a type is that of a Python number of floating or complex type."""
-    return aval.weak_type and jax.numpy.issubdtype(aval.dtype, np.inexact)
 
 
 def is_firmer(got: Signature, expected: Signature) -> bool:
     """Whether an array stands where a Python number is expected, whose type gives way to others."""
     pairs = zip(expected.avals, got.avals, strict=True)
-    return any(is_weak(want) and not have.weak_type for want, have in pairs)
+    return any(want.weak_type and not have.weak_type for want, have in pairs)
 
 
 def strong(aval: Any) -> ShapedArray:

@@ -23,7 +23,7 @@ from jaxrec.lowering import _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack
 from jaxrec.lowering._forward import Scheduled
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import sum_over_readers
+from jaxrec.lowering._rows import numbers, sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
@@ -171,7 +171,7 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
         shift = wave[COUNT] - width
         start = wave[FIRST] + shift
-        rows = _waiting.calls_alone(vjp.waits, jnp.arange(width) + shift >= 0)
+        rows = _waiting.calls_alone(vjp.waits, numbers(width) + shift >= 0)
         read = (
             replay.values(spec, start, width, rows),
             list(map(rows, replay.saved(spec, start, width))),

@@ -15,7 +15,7 @@ from jax import lax
 from jaxrec.lowering import _outers, _tapes
 from jaxrec.lowering._forward import Scheduled, operands_at
 from jaxrec.lowering._repeatable import is_repeatable
-from jaxrec.lowering._rows import gather_rows, select_rows
+from jaxrec.lowering._rows import gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
@@ -134,7 +134,7 @@ class After:
     def _values(self, start: Any, count: Any) -> list[Any]:
         at = self.replay.at
         last = at.layout.pad + count - 1
-        rows = jnp.minimum(start + jnp.arange(self.width), last)
+        rows = jnp.minimum(start + numbers(self.width), last)
         outers, exports, inputs = operands_at(at, self.spec, self.replay.tapes, rows, gather_rows)
         if self.own_rows:
             outers = _outers.outers_with_rows(self.spec, at.patterns, outers, self.width)
@@ -149,7 +149,7 @@ class After:
         """Those of the rows from `start`; past the last of the `left` zeros, if that is linear."""
         if self.own_rows or not self.vjp.has_loop or self.vjp.after_reads_cotangents:
             cts = self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
-            rows = jnp.minimum(jnp.arange(self.width), left - 1)
+            rows = jnp.minimum(numbers(self.width), left - 1)
             return [ct[rows] for ct in cts] if self.own_rows else cts
         classes = self.replay.at.program.classes
         carrying = [classes[c] for c in self.spec.outputs if has_cotangent(classes[c])]
@@ -175,7 +175,7 @@ class After:
             for p in positions
         ]
         summed = self.vjp.after(values, saved, cts, cuts, given)
-        valid = start + jnp.arange(width) < self.replay.at.layout.pad + count
+        valid = start + numbers(width) < self.replay.at.layout.pad + count
         lanes = _tapes.block(self.replay.at.tables.cells[spec.cell.index].lane, start, width)
         return {
             p: self._sum(totals[p], x, valid, lanes, self.lanes[p]) if p in rows else x

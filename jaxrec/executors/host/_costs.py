@@ -17,6 +17,7 @@ from jaxrec.executors.host._tasks import compiler_options
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._quick import quick
+from jaxrec.lowering._rows import numbers
 from jaxrec.split._cost import cell_flops
 from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
@@ -156,7 +157,7 @@ def _runnable(
     ]
     exports = [jnp.zeros((waves, width), v.aval.dtype) for v in spec.cell.exports]
     inputs = [_blank((waves, width), classes[c]) for c in spec.inputs]
-    number = jnp.arange(waves)  # so that there is something to map over
+    number = numbers(waves)  # so that there is something to map over
 
     def run(outers: Any, *rows: Any) -> Any:
         return jax.lax.map(lambda row: wave(outers, *row[1:]), rows)

@@ -18,6 +18,7 @@ from jaxrec.executors.host._tasks import KernelFunction, bad_rows, token_of
 from jaxrec.lowering import _tapes, _waiting
 from jaxrec.lowering._forward import WaveCell, operands, quick_cell
 from jaxrec.lowering._quick import quick
+from jaxrec.lowering._rows import numbers
 from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -121,7 +122,7 @@ class BackwardKernels:
             saved = [_tapes.block(t, start, width) for t in residuals]
             full = listed(cts, call.program)
             replay = Replay(at, self._backward, tapes, ())
-            rows = _waiting.calls_alone(vjp.waits, jnp.arange(width) >= width - constant[0])
+            rows = _waiting.calls_alone(vjp.waits, numbers(width) >= width - constant[0])
             d_inputs, made = quick(vjp.loop)(
                 replay.values(spec, 0, width, rows),
                 list(map(rows, saved)),
