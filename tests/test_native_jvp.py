@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_programs import is_native
+from processes import check_in_a_process
 from zoo import JAXREC, PYTHON, Language, assert_close
 
 import jaxrec as jr
@@ -301,3 +302,37 @@ def test_with_many_numbers_a_schedule_takes_less(monkeypatch, numbers):
     got = jax.grad(horner(JAXREC))(coefficients, 0.9, 0)
     np.testing.assert_allclose(got, 0.9 ** np.arange(numbers), rtol=1e-5)
     assert [x is not None for x in made] == [numbers == 8]
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_on_several_devices(kind):
+    script = f"""
+        import jax
+        import jax.numpy as jnp
+        import jaxrec as jr
+        from jax.sharding import AxisType, PartitionSpec as P
+
+        @jr.rec_fn
+        def newton(x, guess, n):
+            more = lambda: newton(x, 0.5 * (guess + x / guess), n - 1)
+            return jr.cond(n == 0, lambda: guess, more)
+
+        def total(x):
+            return jax.vmap(newton, (0, None, None))(x, 1.0, 6).sum()
+
+        x = jnp.arange(1.0, 9.0)
+        want = 0.5 / jnp.sqrt(x)
+        mesh = jax.make_mesh((4,), ("b",), axis_types=(AxisType.{kind},))
+        with jax.set_mesh(mesh):
+            divided = jax.device_put(x, jax.sharding.NamedSharding(mesh, P("b")))
+            assert jnp.allclose(jax.grad(total)(divided), want)
+            assert jnp.allclose(jax.jit(jax.grad(total))(divided), want)
+            each = jax.shard_map(jax.grad(total), in_specs=P("b"), out_specs=P("b"))
+            assert jnp.allclose(jax.jit(each)(divided), want)
+            sums = lambda x: jax.lax.psum(total(x), "b")
+            whole = jax.shard_map(sums, in_specs=P("b"), out_specs=P())
+            assert jnp.allclose(jax.jit(jax.grad(whole))(divided), want)
+        assert jnp.allclose(jax.grad(total)(x), want)
+        print("done")
+    """
+    check_in_a_process(script, devices=4)

@@ -128,7 +128,8 @@ class _Derivative:
 def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | None:
     """The derivative of a program by some operands, if the native machine runs it."""
     given = [_value(program, k) for k in positions]
-    jvp = program.cache.once(("jvp", positions), lambda: jvp_graph(program.graph, given))
+    with _compat.without_mesh():
+        jvp = program.cache.once(("jvp", positions), lambda: jvp_graph(program.graph, given))
     if jvp is None:
         return None
     made = program.cache.once(("derivative", positions), lambda: split(jvp.graph))
@@ -184,4 +185,5 @@ def _by_lane(tangent: Any, pattern: LanePattern | None, lanes: int) -> Any:
     if pattern is None:
         return jnp.broadcast_to(tangent.reshape(-1, 1), (tangent.size, lanes))
     stride, size = pattern
-    return tangent.reshape(size, -1)[np.arange(lanes) // stride % size].T
+    rows = tangent.reshape(size, -1)
+    return (rows if pattern == (1, lanes) else rows[np.arange(lanes) // stride % size]).T
