@@ -274,6 +274,26 @@ def test_what_a_method_reads():
     np.testing.assert_array_equal(composed.power(jnp.ones(2), 2), 9)
 
 
+def test_data_of_the_class_of_an_object(monkeypatch):
+    class Scaled:
+        factor = 2.0
+
+        @jr.rec_fn
+        def power(self, x, n):
+            return jr.cond(n == 0, lambda: x, lambda: self.power(x, n - 1) * self.factor)
+
+    class More(Scaled):
+        pass
+
+    scaled, more = Scaled(), More()
+    assert [float(x.power(1.0, 3)) for x in (scaled, more)] == [8.0, 8.0]
+    monkeypatch.setattr(Scaled, "factor", 3.0)
+    monkeypatch.setattr(More, "factor", 1.0, raising=False)
+    assert [float(x.power(1.0, 3)) for x in (scaled, more)] == [27.0, 1.0]
+    more.factor = 2.0
+    assert float(more.power(1.0, 3)) == 8.0
+
+
 def test_a_value_that_is_replaced_for_a_while():
     """The trace of before serves again afterwards."""
     params = {"w": jnp.full(2, 2.0)}

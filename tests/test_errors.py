@@ -92,6 +92,14 @@ class TestTypes:
         ):
             wrong(ONE, TREE, 0)
 
+    def test_a_return_is_missing(self):
+        @jr.rec_fn
+        def f(x, n):
+            jr.cond(n == 0, lambda: x, lambda: 2 * f(x, n - 1))
+
+        with pytest.raises(jr.SignatureError, match=r"f returns None: is a return missing\?"):
+            f(1.0, 3)
+
     def test_base_case_and_recursion_differ_in_shape(self):
         @jr.rec_fn
         def f(x, n):

@@ -43,6 +43,16 @@ def test_the_result_is_an_array_as_any_other():
         int(got)
 
 
+def test_where_transfers_are_guarded():
+    """As with a compiled program, results are put on the device by name."""
+    n = jnp.int32(7)
+    fib(n), fib(4)
+    with jax.transfer_guard("disallow"):
+        assert isinstance(fib(n), jax.Array)
+        got = fib(7)
+    assert int(got) == 13
+
+
 def test_values_that_it_closes_over():
     steps = jnp.array([1, 2, 3])
 

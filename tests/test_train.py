@@ -232,8 +232,8 @@ def test_other_settings_are_not_resumed(tmp_path):
         (["--resume", "--out", "nowhere"], "there is no checkpoint in nowhere"),
         (["--resume"], "there is no checkpoint in runs/treelstm-listops"),
         (["--data", "nowhere"], "there is no such directory"),
-        (["--hidden", "0"], "--hidden must be at least 1"),
-        (["--checkpoint-every", "0"], "--checkpoint-every must be at least 1"),
+        (["--hidden", "0"], "--hidden is a number from 1 to 16,777,216, got 0"),
+        (["--checkpoint-every", "0"], "--checkpoint-every is a number from 1 to 16,777,216, got 0"),
         (["--lr", "-1"], "--lr is a number from 0 upwards, got -1.0"),
         (["--l2", "nan"], "--l2 is a number from 0 upwards, got nan"),
         (["--dropout", "1"], "--dropout is a probability below 1"),
@@ -243,7 +243,11 @@ def test_other_settings_are_not_resumed(tmp_path):
         (["--binary"], "--binary and --glove need a sentiment treebank"),
         (["--out", ""], "--out is a directory, got an empty name"),
         (["--data", ""], "--data is a directory, got an empty name"),
-        ([*TINY_LISTOPS, "--hidden", "999999999999"], "not enough memory for this run"),
+        (
+            ["--trees", "99999999999"],
+            "from 1 to 16,777,216, got 99,999,999,999",
+        ),
+        ([*TINY_LISTOPS, "--hidden", "16000000"], "not enough memory for this run"),
     ],
 )
 def test_errors_say_what_to_do(args, message, tmp_path, monkeypatch, capsys):
@@ -296,6 +300,13 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys):
     first = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out)
     before, last = sorted((out / "checkpoints").iterdir(), key=lambda path: int(path.name))
     (last / "about" / "metadata").write_text("")
+    again = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out, "--resume")
+    assert without_time(again) == without_time(first)
+    assert f"checkpoint {last} is damaged" in capsys.readouterr().err
+    about = last / "about" / "metadata"
+    changed = json.loads(about.read_text())
+    changed["progress"]["epoch"] = 0  # which its steps and its history contradict
+    about.write_text(json.dumps(changed))
     again = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out, "--resume")
     assert without_time(again) == without_time(first)
     assert f"checkpoint {last} is damaged" in capsys.readouterr().err

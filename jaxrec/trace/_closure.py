@@ -264,13 +264,16 @@ def _attributes(value: Any, names: frozenset[str]) -> list[Any]:
 
 
 def _attribute(value: Any, name: str) -> Any:
-    """What an object has under a name, which may be in a slot; not what its class has."""
-    if isinstance(_of_class(type(value), name), MemberDescriptorType):
+    """What an object has under a name, which may be in a slot, or the data that its class has."""
+    default = _of_class(type(value), name)
+    if isinstance(default, MemberDescriptorType):
         return getattr(value, name, _MISSING)
+    if default is None or hasattr(type(default), "__get__"):
+        default = _MISSING
     try:
-        return vars(value).get(name, _MISSING)
+        return vars(value).get(name, default)
     except Exception:  # it has no dictionary, or hides it
-        return _MISSING
+        return default
 
 
 def _are_same(now: Sequence[Any], before: Sequence[Any]) -> bool:

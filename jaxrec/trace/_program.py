@@ -298,6 +298,8 @@ class TracedProgram:
             self._bodies.append(weakref.ref(_compat.current_trace()))
             with kept_by(instance, args):
                 out = instance.definition.fun(*args)
+            if out is None:
+                raise SignatureError(f"{instance.name} returns None: is a return missing?")
             outs, tree = jax.tree.flatten(out)
             outs = self._as_declared(instance, tree, outs)
             trees.append(tree)

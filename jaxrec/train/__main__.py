@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,10 @@ from jaxrec.train._errors import TrainError
 from jaxrec.train._loop import train
 from jaxrec.train._report import last_line
 from jaxrec.train._settings import parse_settings
+
+
+_NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|Out of memory")
+"""As XLA says it where it compiles, and where it runs."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if "RESOURCE_EXHAUSTED" not in str(error) and not isinstance(error, MemoryError):
+        if not isinstance(error, MemoryError) and not _NO_MEMORY.search(str(error)):
             raise
         print(
             "error: not enough memory for this run: choose a smaller --hidden, --embed or --batch",

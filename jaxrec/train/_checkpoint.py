@@ -123,7 +123,10 @@ class Checkpoints:
         arrays = self._read(step, arrays=ocp.args.StandardRestore(template))["arrays"]
         best = Best(arrays["best"]["weights"], arrays["best"]["table"])
         state = type(like.state)(**arrays["state"])
-        return Snapshot(state, best, Progress.from_dict(about["progress"]))
+        progress = Progress.from_dict(about["progress"])
+        if int(state.step) != step or progress.epoch != len(progress.history):
+            raise ValueError(f"it is of step {int(state.step)} and epoch {progress.epoch}")
+        return Snapshot(state, best, progress)
 
     def _read(self, step: int, **items: ocp.args.CheckpointArgs) -> Mapping[str, Any]:
         return self._manager.restore(step, args=ocp.args.Composite(**items))

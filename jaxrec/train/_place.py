@@ -39,7 +39,14 @@ def alone_in(out: Path) -> Iterator[None]:
     Raises:
         TrainError: Another run does.
     """
-    with (out / ".lock").open("w") as lock:
+    try:
+        opened = (out / ".lock").open("w")
+    except OSError as error:
+        raise TrainError(
+            f"--out {out}: nothing can be written there: {error.strerror}. Make it writable, or "
+            "give another directory."
+        ) from None
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,6 +17,8 @@ EXECUTORS: Final = ("graph", "reference")
 
 _SEEDS: Final = 1 << 32  # those that JAX tells apart
 
+_MOST: Final = 1 << 24  # of each number; products of sizes then have no more than 64 bits
+
 # A resumed run may differ in these: they change how long or where it runs, not what it computes.
 # The data themselves are compared, not their place.
 FREE_TO_CHANGE: Final = frozenset(
@@ -130,8 +132,9 @@ def _differ(name: str, old: Any, value: Any, new: Settings) -> bool:
 def _checked(settings: Settings) -> Settings:
     """The settings themselves, or `TrainError`."""
     for name in ("hidden", "embed", "batch", "epochs", "trees", "checkpoint_every"):
-        if getattr(settings, name) < 1:
-            raise TrainError(f"--{name.replace('_', '-')} must be at least 1.")
+        value, option = getattr(settings, name), f"--{name.replace('_', '-')}"
+        if not 1 <= value <= _MOST:
+            raise TrainError(f"{option} is a number from 1 to {_MOST:,}, got {value:,}.")
     for name in ("lr", "embed_lr", "l2"):
         value = getattr(settings, name)
         if not 0.0 <= value < math.inf:
