@@ -247,7 +247,7 @@ def test_other_settings_are_not_resumed(tmp_path):
             ["--trees", "99999999999"],
             "from 1 to 16,777,216, got 99,999,999,999",
         ),
-        ([*TINY_LISTOPS, "--hidden", "16000000"], "not enough memory for this run"),
+        ([*TINY_LISTOPS, "--hidden", "1000000"], "not enough memory for this run"),
     ],
 )
 def test_errors_say_what_to_do(args, message, tmp_path, monkeypatch, capsys):
