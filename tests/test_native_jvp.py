@@ -336,3 +336,16 @@ def test_on_several_devices(kind):
         print("done")
     """
     check_in_a_process(script, devices=4)
+
+
+def test_no_numbers_and_no_lanes():
+    @jr.rec_fn
+    def fun(x, more, n):
+        last = lambda: x + jnp.sum(more)  # noqa: E731
+        return jr.cond(n == 0, last, lambda: x * fun(x, more, n - 1))
+
+    nothing = jnp.zeros(0)
+    assert_close(jax.jit(jax.grad(fun, (0, 1)))(2.0, nothing, 3), (jnp.float32(32), nothing), 1e-6)
+    assert jax.grad(fun, 1)(2.0, nothing, 3).shape == (0,)
+    lanes = jax.vmap(fun, (0, None, None))
+    assert jax.grad(lambda x: lanes(x, nothing, 3).sum())(nothing).shape == (0,)

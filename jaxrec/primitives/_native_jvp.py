@@ -158,7 +158,7 @@ def _directions(
         own = shape if pattern is None else (1, *shape[1:])
         parts = np.zeros((sum(sizes), size), _compat.aval_of(x).dtype)
         parts[first : first + size] = np.eye(size)
-        found.append(np.broadcast_to(parts.reshape(-1, *own), (len(parts), *shape)))
+        found.append(np.broadcast_to(parts.reshape(len(parts), *own), (len(parts), *shape)))
         first += size
     return found
 
@@ -185,5 +185,5 @@ def _by_lane(tangent: Any, pattern: LanePattern | None, lanes: int) -> Any:
     if pattern is None:
         return jnp.broadcast_to(tangent.reshape(-1, 1), (tangent.size, lanes))
     stride, size = pattern
-    rows = tangent.reshape(size, -1)
+    rows = tangent.reshape(size, math.prod(tangent.shape[1:]))
     return (rows if pattern == (1, lanes) else rows[np.arange(lanes) // stride % size]).T
