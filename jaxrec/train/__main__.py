@@ -15,7 +15,6 @@ from jaxrec.train._loop import train
 from jaxrec.train._report import last_line
 from jaxrec.train._settings import parse_settings
 
-
 _NO_MEMORY = re.compile("RESOURCE_EXHAUSTED|Out of memory")
 """As XLA says it where it compiles, and where it runs."""
 

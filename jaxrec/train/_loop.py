@@ -83,9 +83,7 @@ class _Run:
         first = Snapshot(self.program.state, Best.of(self.program.state), Progress())
         if self.settings.resume:
             return self.checkpoints.restore(first)
-        jax.block_until_ready(
-            (first.state, first.best)
-        )  # does it fit into memory?
+        jax.block_until_ready((first.state, first.best))  # does it fit into memory?
         self.checkpoints.save(first)
         return first
 
