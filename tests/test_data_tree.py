@@ -82,6 +82,23 @@ def test_malformed_nodes_are_refused(arguments: tuple, message: str) -> None:
         Tree(*arguments)
 
 
+@pytest.mark.parametrize("children", [("a",), "ab", 5, Tree(1, "a"), [None]])
+def test_children_are_trees(children: Any) -> None:
+    with pytest.raises(TypeError, match=r"Tree: got the children .*, expected a tuple of trees"):
+        Tree(3, children=children)
+
+
+def test_children_of_any_iterable() -> None:
+    children: Any = iter([Tree(1, "a"), Tree(2, "b")])
+    assert Tree(3, children=children) == Tree(3, children=(Tree(1, "a"), Tree(2, "b")))
+
+
+def test_a_word_is_a_string() -> None:
+    wrong: Any = 3
+    with pytest.raises(TypeError, match="Tree: got the word 3, expected a string"):
+        Tree(3, wrong)
+
+
 def test_a_chain_of_100_000_levels() -> None:
     tree, same = chain(DEEP), chain(DEEP)
     assert tree == same

@@ -3,6 +3,7 @@
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,12 @@ def test_min_count_and_lower() -> None:
 def test_the_unknown_word_keeps_id_0() -> None:
     assert Vocabulary.build([Tree(0, UNKNOWN)]).words == (UNKNOWN,)
     assert Vocabulary([]).encode(UNKNOWN) == 0
+
+
+@pytest.mark.parametrize(("words", "got"), [(["a", None], "None"), ([1], "1"), ("abc", "'abc'")])
+def test_words_are_strings(words: Any, got: str) -> None:
+    with pytest.raises(TypeError, match=f"Vocabulary: got {got}, expected a list of words"):
+        Vocabulary(words)
 
 
 def test_wrong_arguments() -> None:

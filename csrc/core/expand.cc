@@ -163,8 +163,8 @@ std::vector<PathStep> path_to(const Worker& worker, const Call* call) {
 Status describe(const Program& program, const std::vector<Outer>& outers,
                 const ExpandOptions& options, const Expansion& expansion) {
   const Worker& worker = *expansion.workers[0];
-  if (worker.fault == Worker::Fault::kMemory) return internal_error("out of memory");
   const Names names(program, options.names);
+  if (worker.fault == Worker::Fault::kMemory) return memory_error(names.function(0));
   const std::vector<PathStep> path = path_to(worker, worker.fault_call);
   switch (worker.fault) {
     case Worker::Fault::kIndex:
@@ -191,7 +191,7 @@ Status expand(const Program& program, const std::vector<Outer>& outers,
   ExpandOptions serial = options;
   serial.workers = 1;
   if (Expander(program, outers, roots, serial, alone).run() == Worker::Fault::kNone)
-    return internal_error("out of memory");  // the only fault that may not repeat
+    return memory_error(Names(program, options.names).function(0));  // alone may not repeat
   return describe(program, outers, options, alone);
 }
 

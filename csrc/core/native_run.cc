@@ -131,7 +131,8 @@ Status run_unguarded(const Program& program, const Request& request) {
   fault = alone.run();
   if (fault == Fault::kNone) return check_calls(request, program, alone.calls());
   if (fault == Fault::kGivenUp) return internal_error("interrupted");
-  if (alone.faulty() == nullptr || fault == Fault::kMemory) return internal_error("out of memory");
+  if (alone.faulty() == nullptr || fault == Fault::kMemory)
+    return memory_error(Names(outline_of(program), request.names).function(0));
   return describe_fault(request, outers, *alone.faulty(), alone.first_machine());
 }
 

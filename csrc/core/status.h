@@ -37,6 +37,15 @@ inline Status internal_error(const std::string& what) {
   return {Code::kInternal, "JaxRecError: the scheduler failed: " + what + ".", 0};
 }
 
+/// The calls of a function, or of one that is not known here, take more memory than there is.
+inline Status memory_error(const std::string& function = "a recursive function") {
+  return {Code::kInternal,
+          "JaxRecError: out of memory while the calls of " + function +
+              " were made. Does it reach its base case? If so, make fewer calls at a time, or "
+              "declare how many there may be: rec_fn(max_calls=...).",
+          0};
+}
+
 inline Status capacity_error(std::string text, int64_t needed) {
   return {Code::kCapacity, "CapacityError: " + std::move(text), needed};
 }
@@ -47,7 +56,7 @@ Status guarded(Work&& work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return internal_error("out of memory");
+    return memory_error();
   } catch (const std::exception& error) {
     return internal_error(error.what());
   }

@@ -36,7 +36,7 @@ class Tree:
     Raises:
         ValueError: If the node has both a word and children, neither of them, an empty word, or
             a label out of range.
-        TypeError: If the label is no integer.
+        TypeError: If the label is no integer, the word no string, or a child no tree.
 
     Example:
         >>> from jaxrec.data import Tree
@@ -52,6 +52,9 @@ class Tree:
     def __post_init__(self) -> None:
         # A frozen dataclass has no other way to set a field of its own.
         object.__setattr__(self, "label", _as_label(self.label))
+        object.__setattr__(self, "children", _as_children(self.children))
+        if not isinstance(self.word, str | None):
+            raise TypeError(f"Tree: got the word {self.word!r}, expected a string")
         if (self.word is None) == (not self.children):
             got = "neither" if self.word is None else f"both (word {self.word!r})"
             raise ValueError(
@@ -129,6 +132,13 @@ class Tree:
         if len(text) > _REPR_CHARACTERS:
             text = f"{text[:_REPR_CHARACTERS]}... {self.num_nodes} nodes"
         return f"Tree({text!r})"
+
+
+def _as_children(children: Iterable[Tree]) -> tuple[Tree, ...]:
+    found = tuple(children) if isinstance(children, Iterable) else None
+    if found is None or not all(isinstance(child, Tree) for child in found):
+        raise TypeError(f"Tree: got the children {children!r}, expected a tuple of trees")
+    return found
 
 
 def _as_label(label: int) -> int:

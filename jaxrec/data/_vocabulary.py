@@ -48,8 +48,15 @@ class Vocabulary:
 
         Raises:
             ValueError: If a word comes twice.
+            TypeError: If there is anything but words.
         """
-        spelled = (word.lower() if lower else word for word in words)
+        given = list(words)
+        wrong = [word for word in given if not isinstance(word, str)]
+        if wrong or isinstance(words, str):
+            raise TypeError(
+                f"Vocabulary: got {wrong[0] if wrong else words!r}, expected a list of words"
+            )
+        spelled = (word.lower() if lower else word for word in given)
         kept = [UNKNOWN, *(word for word in spelled if word != UNKNOWN)]
         ids = {word: number for number, word in enumerate(kept)}
         if len(ids) != len(kept):
