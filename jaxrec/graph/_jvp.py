@@ -207,11 +207,7 @@ class _Transform:
 
 def _region(fun: Any, inputs: Sequence[Atom]) -> Region:
     """The operations of a function of arrays."""
-    region = region_of(jax.make_jaxpr(fun)(*(_plain(atom) for atom in inputs)), inputs)
+    region = region_of(jax.make_jaxpr(fun)(*(atom.aval for atom in inputs)), inputs)
     if region is None:
         raise _NoOperationsError
     return region
-
-
-def _plain(atom: Atom) -> Any:
-    return jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype)

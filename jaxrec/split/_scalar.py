@@ -285,7 +285,7 @@ def _reduce(op: Prim, x: Registers, dtype: Any, to: Emitter) -> Registers:
     result = np.empty(rows.shape[:-1], dtype=object)
     for index in np.ndindex(*result.shape):
         first, *rest = rows[index]
-        if rest and op.name == "reduce_sum":  # of -0.0 alone, XLA's sum is 0.0
+        if rest and op.name == "reduce_sum" and dtype.kind == "f":  # -0.0 and -0.0 are 0.0 to XLA
             first, rest = to.constant(0, dtype), rows[index]
         for register in rest:
             first = to.emit(_REDUCE[op.name], dtype, first, register)
