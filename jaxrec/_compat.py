@@ -301,6 +301,20 @@ def inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return inner if isinstance(inner, ClosedJaxpr) else ClosedJaxpr(inner, ())
 
 
+def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The jaxpr that an equation computes, whatever it says of derivatives; None for others."""
+    if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):
+        return eqn.params["call_jaxpr"]
+    return inlined(eqn)
+
+
+def without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """A jaxpr without what no result follows from, also of what its loops stack."""
+    results = [True] * len(closed.jaxpr.outvars)
+    jaxpr, _ = _pe.dce_jaxpr(closed.jaxpr, results, instantiate=True)
+    return ClosedJaxpr(jaxpr, closed.consts)
+
+
 class Put:
     """Puts NumPy arrays on a device, not committed to it.
 

@@ -35,6 +35,11 @@ def has_rule(eqn: JaxprEqn) -> bool:
     return any(inner.primitive.name in _RULES for inner in within(eqn))
 
 
+def has_reverse_rule(eqn: JaxprEqn) -> bool:
+    """Whether an operation is, or contains, a function with a rule for reverse mode alone."""
+    return any(inner.primitive.name == "custom_vjp_call" for inner in within(eqn))
+
+
 def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any]:
     """Evaluates an operation as derivatives of the given order leave it.
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from waves import sine
 
 import jaxrec as jr
 
@@ -22,7 +23,7 @@ POINTS = jnp.array([0.2, 0.3, 0.4])
 
 @jr.rec_fn(max_calls=50)
 def down(w, following, i):
-    return jr.cond(following[i] < 0, lambda: w, lambda: jnp.sin(down(w, following, following[i])))
+    return jr.cond(following[i] < 0, lambda: w, lambda: sine(down(w, following, following[i])))
 
 
 @jr.rec_fn(max_calls=50)

@@ -9,6 +9,7 @@ SHARDED = """
     import jax, jax.numpy as jnp, numpy as np, pytest
     import jaxrec as jr
     from jax.sharding import Mesh, PartitionSpec as P
+    from waves import sine
     from zoo import JAXREC, PYTHON, forest, loss
     from zoo_trees import tree_rnn, weights
 
@@ -33,7 +34,7 @@ SHARDED = """
 
     @jr.rec_fn(max_calls=32)
     def halve(x):
-        return jr.cond(x.sum() < 1.0, lambda: x, lambda: halve(x / 2) + jnp.sin(x))
+        return jr.cond(x.sum() < 1.0, lambda: x, lambda: halve(x / 2) + sine(x))
 
     divided = jax.device_put(jnp.ones((2, 3)), jax.NamedSharding(mesh, P("x")))
     message = r"compiled for arrays on 2 .* Call it inside jax.shard_map"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax.errors import JaxRuntimeError
 from recursions import ONE, TREE, counting, total
+from waves import sine
 
 import jaxrec as jr
 
@@ -19,7 +20,7 @@ FINE = contextlib.nullcontext()
 @jr.rec_fn
 def waves(w, tree, i):
     def node():
-        return jnp.sin(waves(w, tree, tree["left"][i])) + waves(w, tree, tree["right"][i])
+        return sine(waves(w, tree, tree["left"][i])) + waves(w, tree, tree["right"][i])
 
     return jr.cond(tree["left"][i] < 0, lambda: tree["x"][i] * w, node)
 
@@ -192,7 +193,7 @@ class TestCapacity:
 
     def test_no_bound_under_jit(self):
         with pytest.raises(jr.CapacityError, match=r"of count must be bounded.*max_calls=\.\.\."):
-            jax.jit(counting(lambda f, x, n: jnp.sin(f(x * 2, n - 1))))(ONE, 3)
+            jax.jit(counting(lambda f, x, n: sine(f(x * 2, n - 1))))(ONE, 3)
 
     @pytest.mark.parametrize("bound", ["many", 0, -5, 1.5, True])
     def test_bound_is_not_a_number_of_calls(self, bound):

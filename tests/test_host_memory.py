@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from processes import check_in_a_process
+from waves import sine
 from zoo import JAXREC, forest, loss, roots
 from zoo_trees import tree_rnn, weights
 
@@ -31,7 +32,7 @@ def test_tapes_are_freed_at_once(policy):
 def test_tapes_of_a_stepped_program_are_freed_at_once():
     @jr.rec_fn
     def halved(x):
-        return jr.cond(x < 1, lambda: x, lambda: jnp.sin(x) * halved(x / 2))
+        return jr.cond(x < 1, lambda: x, lambda: sine(x) * halved(x / 2))
 
     check(lambda: jax.grad(halved)(jnp.float32(20)), "batch")
 

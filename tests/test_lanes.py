@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from waves import sine
 from zoo import JAXREC, PYTHON, assert_close
 
 import jaxrec as jr
@@ -51,7 +52,7 @@ def test_rules_are_replaced_while_a_body_is_traced():
     @jr.rec_fn
     def f(x, n):
         seen.append(of_jax())
-        return jr.cond(n == 0, lambda: x, lambda: f(jnp.sin(x), n - 1))
+        return jr.cond(n == 0, lambda: x, lambda: f(sine(x), n - 1))
 
     f(1.0, 3)
     assert seen
@@ -100,7 +101,7 @@ def test_one_branch_in_the_lanes_of_two_vmaps():
                 return y * 0.5
 
             def call(y, k):
-                return jnp.sin(f(y, k - 1))
+                return sine(f(y, k - 1))
 
             def each(y, k):
                 return cond(k <= 0, base, call, y, k)
@@ -156,7 +157,7 @@ def test_arrays_of_numpy_of_64_bits(executor: str, dtype: Any) -> None:
 
     @jr.rec_fn
     def power(w: Any, n: Any) -> Any:
-        return jr.cond(n <= 0, lambda: w, lambda: jnp.sin(w * power(w, n - 1)))
+        return jr.cond(n <= 0, lambda: w, lambda: sine(w * power(w, n - 1)))
 
     def mapped(numbers: Any) -> Any:
         run = jax.vmap(lambda w, n: power(w * jnp.ones(2), n), (None, 0))

@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from waves import sine
 
 import jaxrec as jr
 
 
 @jr.rec_fn
 def scaled(w, x, n):
-    return jr.cond(n <= 0, lambda: x * w, lambda: jnp.sin(scaled(w, x * w, n - 1)))
+    return jr.cond(n <= 0, lambda: x * w, lambda: sine(scaled(w, x * w, n - 1)))
 
 
 def test_over_weights_and_over_control():
@@ -74,7 +75,7 @@ def chosen_by(around: str):
     @jr.rec_fn
     def dag(w, nodes, i):
         def below():
-            return jnp.sin(dag(w, nodes, nodes[i, 0]) + w) * dag(w, nodes, nodes[i, 1])
+            return sine(dag(w, nodes, nodes[i, 0]) + w) * dag(w, nodes, nodes[i, 1])
 
         return jr.cond(nodes[i, 0] < 0, lambda: w, below)
 
@@ -120,7 +121,7 @@ def test_index_arrays_that_different_vmaps_map():
     def fold(w, left, right, i):
         def node():
             below = fold(w, left, right, left[i]), fold(w, left, right, right[i])
-            return jnp.sin(below[0] * w + below[1])
+            return sine(below[0] * w + below[1])
 
         return jr.cond(left[i] < 0, lambda: w, node)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.errors import JaxRuntimeError
+from waves import sine
 from zoo import JAXREC, assert_close, normal
 from zoo_memo import Dag, memo_by_values, memo_nodes, random_dag
 
@@ -182,7 +183,7 @@ class TestErrors:
         @jr.rec_fn(memo=True)
         def f(x, n):
             def inner():
-                y = jnp.sin(f(x, n - 1))
+                y = sine(f(x, n - 1))
                 again = jnp.where(n == 3, n + skip, 1)
                 return jr.cond(y > 2, lambda: y, lambda: f(x, again))
 

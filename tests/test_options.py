@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_errors import ONE, TREE, total
+from waves import in_waves, sine
 
 import jaxrec as jr
 
@@ -50,7 +51,7 @@ def test_wrong_values(option, value, expected):
 def test_a_factory_of_policies(cell):
     @jr.rec_fn(policy=jax.checkpoint_policies.save_only_these_names)
     def f(x, n):
-        return jr.cond(n < 1, lambda: x, lambda: cell(f(jnp.exp(x), n - 1)))
+        return jr.cond(n < 1, lambda: x, lambda: cell(f(jnp.exp(in_waves(x)), n - 1)))
 
     with pytest.raises(TypeError, match="save_only_these_names") as caught:
         jax.grad(f)(1.0, 3)
@@ -177,7 +178,7 @@ def test_a_loop_without_a_backward_derivative_has_a_forward_one(executor):
     @jr.rec_fn(max_calls=9)
     def f(x, n):
         def node():
-            return jax.lax.fori_loop(0, n, lambda _, s: jnp.sin(s), f(x, n - 1))
+            return jax.lax.fori_loop(0, n, lambda _, s: sine(s), f(x, n - 1))
 
         return jr.cond(n == 0, lambda: x, node)
 

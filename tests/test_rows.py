@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from waves import sine, tanh
 
 import jaxrec as jr
 
@@ -95,7 +96,7 @@ def test_a_pullback_that_jit_closes_over(stepped: bool) -> None:
     @jr.rec_fn(max_calls=8)
     def f(w: Any, x: Any, i: Any) -> Any:
         last = jnp.sum(x) * (i == 0) > 0 if stepped else i == 0
-        return jr.cond(last, lambda: w * x, lambda: jnp.sin(f(w, x, i - 1) * w))
+        return jr.cond(last, lambda: w * x, lambda: sine(f(w, x, i - 1) * w))
 
     _, pull = jax.vjp(lambda w, x: f(w, x, 2), jnp.ones(3), jnp.arange(3.0))
     for made, expected in zip(jax.jit(pull)(jnp.ones(3)), pull(jnp.ones(3)), strict=True):
@@ -273,7 +274,7 @@ def with_a_norm(w, n):
 
     def more():
         below, _ = with_a_norm(w, n - 1)
-        return jnp.sin(below * w), jnp.sqrt(w - w)
+        return sine(below * w), jnp.sqrt(w - w)
 
     return jr.cond(n <= 0, lambda: (w, jnp.sqrt(w - w)), more)
 
@@ -326,7 +327,7 @@ def test_a_rule_that_makes_something_of_nothing(executor):
     def f(w, x, n):
         def more():
             value, _ = f(w, x * 1.5, n - 1)
-            return jnp.tanh(value * w), decayed(w) * x
+            return tanh(value * w), decayed(w) * x
 
         return jr.cond(n == 0, lambda: (x, decayed(w)), more)
 

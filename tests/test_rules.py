@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from waves import in_waves, tanh
 from zoo import JAXREC, PYTHON, Language, assert_close
 
 import jaxrec as jr
@@ -55,9 +56,7 @@ def around(lang: Language, within: Callable[[Any], Callable[..., Any]]) -> Any:
     @lang.rec_fn(max_calls=64)
     def f(x, n):
         applied = within(f)
-        return lang.cond(
-            n <= 0, lambda: jnp.tanh(x), lambda: applied(x, n) * x + x * f(0.9 * x, n - 1)
-        )
+        return lang.cond(n <= 0, lambda: tanh(x), lambda: applied(x, n) * x + x * f(0.9 * x, n - 1))
 
     return f
 
@@ -127,7 +126,7 @@ def without_calls(lang: Language, activation: Any) -> Any:
         def node():
             return activation(w * f(w, x * 0.5, n - 1)) + x * f(w, x, n - 1) * activation(w)
 
-        return lang.cond(n <= 0, lambda: activation(w) * activation(x), node)
+        return lang.cond(n <= 0, lambda: activation(w) * activation(in_waves(x)), node)
 
     return lambda x, n: f(x, jnp.cos(x), n)
 
@@ -235,7 +234,7 @@ def test_mixed_derivatives(executor: str) -> None:
                 return applied(y, n), y
 
             applied.defvjp(forward, lambda y, g: (g * y, None))
-            return lang.cond(n <= 0, lambda: w * jnp.tanh(x), lambda: w * applied(x, n) + x)
+            return lang.cond(n <= 0, lambda: w * tanh(x), lambda: w * applied(x, n) + x)
 
         return lambda w, x: f(w, x, 2).sum()
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
+from waves import sine
 
 import jaxrec as jr
 
 
 @jr.rec_fn(max_calls=40)
 def sines(x, n):
-    return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(x * sines(x, n - 1)))
+    return jr.cond(n <= 0, lambda: x, lambda: sine(x * sines(x, n - 1)))
 
 
 def by_hand(x, n):
@@ -140,7 +141,7 @@ def test_where_every_call_has_a_key_of_its_own(executor):
         def node():
             return drawn(jax.random.split(key)[0], x, n - 1)
 
-        return jr.cond(n <= 0, lambda: jnp.sin(x * (1 + jax.random.uniform(key))), node)
+        return jr.cond(n <= 0, lambda: sine(x * (1 + jax.random.uniform(key))), node)
 
     key = jax.random.key(1)
     scale = 1 + jax.random.uniform(jax.random.split(jax.random.split(key)[0])[0])

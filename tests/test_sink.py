@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from waves import in_waves
 
 import jaxrec as jr
 from jaxrec.graph._ir import Prim, Switch, walk
@@ -35,7 +36,7 @@ def python_rooted(x, n):
 @jr.rec_fn(max_calls=40)
 def planned(x, n):
     """Ends where 1 / x and log x are infinite."""
-    y = jnp.log(x) / x
+    y = in_waves(jnp.log(x) / x)
     z = y * x
     return jr.switch(n, [lambda: 3 * x, lambda: x, lambda: z + planned(x - 1, n - 2)])
 
@@ -49,7 +50,7 @@ def python_planned(x, n):
 @jr.rec_fn(max_calls=40)
 def chosen(x, n):
     """A choice that a cell makes, of calls and of none, in one another."""
-    root, cube = jnp.sqrt(x), jnp.cbrt(x)
+    root, cube = jnp.sqrt(x), in_waves(jnp.cbrt(x))
     y = jr.cond(x > 0, lambda: root, lambda: 0.0 * x)
     inner = lambda: jr.cond(x > 0, lambda: cube + chosen(x - 1, n - 1), lambda: x)  # noqa: E731
     return jr.cond(n == 0, lambda: y, lambda: y + inner())

@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 from jax.errors import JaxRuntimeError
 from jax.sharding import PartitionSpec
+from waves import in_waves, sine
 from zoo import JAXREC, PYTHON, assert_close, normal
 
 import jaxrec as jr
@@ -194,7 +195,7 @@ def deciding(lang: Any, dtype: Any) -> Any:
     @lang.rec_fn(max_calls=256)
     def f(x, q, n):
         def more():
-            y, r = f(jnp.sin(x) * 1.3, (q + jnp.sum(x).astype(dtype)).astype(dtype), n - 1)
+            y, r = f(sine(x) * 1.3, (q + jnp.sum(x).astype(dtype)).astype(dtype), n - 1)
 
             def again():
                 z, s = f(y * 0.5, r, n - 2)
@@ -377,7 +378,9 @@ class TestFailures:
     def test_nan_of_a_cell_is_reported(self):
         @jr.rec_fn(max_calls=32)
         def log(x):
-            return jr.cond(jnp.sum(x) < 0.1, lambda: jnp.log(x - 10), lambda: log(x * 0.5))
+            return jr.cond(
+                jnp.sum(x) < 0.1, lambda: jnp.log(in_waves(x) - 10), lambda: log(x * 0.5)
+            )
 
         with jax.debug_nans(True):
             message = "in log: invalid value .nan. .* the error tells which call made it"

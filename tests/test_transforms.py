@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
+from waves import sine, tanh
 from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
 from zoo_trees import tree_rnn, weights
 
@@ -377,7 +378,7 @@ class TestAxesOfSeveralVmaps:
 def test_a_pullback_that_leaves_the_types_it_was_made_in(executor):
     @jr.rec_fn
     def f(x, i):
-        return jr.cond(i < 1, lambda: x[i], lambda: jnp.tanh(x[i] * f(x, i - 1)))
+        return jr.cond(i < 1, lambda: x[i], lambda: tanh(x[i] * f(x, i - 1)))
 
     with jr.executor(executor):
         with jax.enable_x64(True):
@@ -408,7 +409,7 @@ def test_known_control_under_jit_needs_no_bound(name):
 
     @jr.rec_fn
     def power(x, n):
-        return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(power(x, n - 1)))
+        return jr.cond(n <= 0, lambda: x, lambda: sine(power(x, n - 1)))
 
     def run(x):
         return power(jnp.stack([x, x + 1]), 3).sum()
@@ -447,7 +448,7 @@ def test_transposes_of_transposes():
 
     @jr.rec_fn(max_calls=9)
     def of_sine(w, x, n):
-        return jr.cond(n <= 0, lambda: x, lambda: jnp.sin(w * of_sine(w, x, n - 1)))
+        return jr.cond(n <= 0, lambda: x, lambda: sine(w * of_sine(w, x, n - 1)))
 
     pulls = jax.vmap(lambda y: jax.vjp(lambda w: of_sine(w, y, 2), w)[1](y)[0])
     with pytest.raises(jr.UnsupportedError, match="Transpose the pullback and map that"):
@@ -460,7 +461,7 @@ def test_a_wrong_index_in_a_branch_that_does_not_run():
 
     @jr.rec_fn
     def down(w, i):
-        return jr.cond(left[i] < 0, lambda: w, lambda: jnp.sin(down(w, left[i])))
+        return jr.cond(left[i] < 0, lambda: w, lambda: sine(down(w, left[i])))
 
     def run(taken, w):
         return jax.lax.cond(taken, lambda: down(w, 0), lambda: w)

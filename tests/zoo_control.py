@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from waves import sine, tanh
 from zoo import Language, forest, normal, program, roots
 
 H = 3
@@ -153,7 +154,7 @@ def halves(lang: Language) -> Any:
         middle = (low + high) // 2
 
         def node():
-            return jnp.sin(halves(x, low, middle)) * halves(x, middle, high)
+            return sine(halves(x, low, middle)) * halves(x, middle, high)
 
         return lang.cond(high - low == 1, lambda: x[low], node)
 
@@ -169,7 +170,7 @@ def heap(lang: Language) -> Any:
         def subtree(k):
             return lang.cond(k < x.shape[0], lambda: heap(x, k), lambda: jnp.zeros(H))
 
-        return jnp.tanh(x[i] + subtree(below) - 2 * subtree(below + 1))
+        return tanh(x[i] + subtree(below) - 2 * subtree(below + 1))
 
     return heap
 
@@ -272,7 +273,7 @@ def two_recursions(lang: Language) -> Any:
 
     @lang.rec_fn(max_calls=128)
     def both(w, tree, i):
-        return jnp.tanh(total(w, tree, i)) + product(w, tree, i) / 10
+        return tanh(total(w, tree, i)) + product(w, tree, i) / 10
 
     return both
 
@@ -283,7 +284,7 @@ def two_invocations(lang: Language) -> Any:
     total, leaf = count_nodes(lang), two_recursions(lang)
 
     def both(w, tree, i):
-        return total(tree, i) * jnp.sin(leaf(w, tree, i)) + leaf(w, tree, tree.right[0])
+        return total(tree, i) * sine(leaf(w, tree, i)) + leaf(w, tree, tree.right[0])
 
     return both
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from waves import sine, tanh
 from zoo import PYTHON, Language, forest, normal, program, roots
 
 H = 3
@@ -40,9 +41,9 @@ def a_result_twice(lang: Language) -> Any:
     def several(x, n):
         def more():
             h, c, s = several(x, n - 1)
-            return jnp.tanh(h + c), h * s, c - h
+            return tanh(h + c), h * s, c - h
 
-        return lang.cond(n == 0, lambda: (x, 2 * x, jnp.sin(x)), more)
+        return lang.cond(n == 0, lambda: (x, 2 * x, sine(x)), more)
 
     @lang.rec_fn
     def outside(x, n):

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from waves import sine, tanh
 from zoo import JAXREC, PYTHON, Language, forest, normal, program, roots
 from zoo_loops import H, on_family
 
@@ -27,7 +28,7 @@ def masked_children(lang: Language) -> Any:
         def node():
             row = tree.child[i]
             below = lang.vmap(total, (None, None, 0))(w, tree, row)
-            return jnp.tanh(w[i] + jnp.where(row[:, None] >= 0, below, 0.0).sum(0))
+            return tanh(w[i] + jnp.where(row[:, None] >= 0, below, 0.0).sum(0))
 
         return lang.cond(i < 0, lambda: jnp.full(H, 9.0), node)
 
@@ -43,7 +44,7 @@ def choices_in_lanes(lang: Language) -> Any:
         def of(c, scale):
             return lang.cond(c < 0, lambda: jnp.zeros(H), lambda: scale * total(w, tree, c))
 
-        return jnp.tanh(w[i] + lang.vmap(of)(tree.child[i], w[:4, 0]).sum(0))
+        return tanh(w[i] + lang.vmap(of)(tree.child[i], w[:4, 0]).sum(0))
 
     return total
 
@@ -58,7 +59,7 @@ def choices_of_jax_in_lanes(lang: Language) -> Any:
         def of(c, scale):
             def each(state):
                 k, x = state
-                return k + 1, x + jnp.sin(total(w, tree, tree.child[c, k]))
+                return k + 1, x + sine(total(w, tree, tree.child[c, k]))
 
             def node():
                 _, x = lang.while_loop(lambda s: s[0] < tree.count[c], each, (0, w[c]))
@@ -66,7 +67,7 @@ def choices_of_jax_in_lanes(lang: Language) -> Any:
 
             return cond(c < 0, lambda: jnp.zeros(H), node)
 
-        return jnp.tanh(w[i] + lang.vmap(of)(tree.child[i], w[:4, 0]).sum(0))
+        return tanh(w[i] + lang.vmap(of)(tree.child[i], w[:4, 0]).sum(0))
 
     return total
 
@@ -82,7 +83,7 @@ def choice_of_all_lanes(lang: Language) -> Any:
             return lang.cond(tree.count[i] > 1, lambda: x * total(w, tree, c), lambda: x - 1)
 
         kinds = lang.vmap(of)(w[:2], jnp.arange(2))
-        return jnp.tanh(w[i] + kinds.sum(0))
+        return tanh(w[i] + kinds.sum(0))
 
     return total
 
@@ -94,10 +95,8 @@ def many_lanes(lang: Language) -> Any:
     @lang.rec_fn(max_calls=512)
     def folded(w, n):
         def below():
-            rows = lang.vmap(lambda x: folded(jnp.sin(x) + w, n - 1), out_axes=-1)(
-                w[:, None] * w[0]
-            )
-            return jnp.tanh(rows).sum(-1)
+            rows = lang.vmap(lambda x: folded(sine(x) + w, n - 1), out_axes=-1)(w[:, None] * w[0])
+            return tanh(rows).sum(-1)
 
         return lang.cond(n == 0, lambda: w.sum(0), below)
 
@@ -180,7 +179,7 @@ def backward_rule_in_a_loop(lang: Language) -> Any:
         def loop():
             return lang.fori_loop(0, 2, lambda k, acc: acc * halved(acc + x, n), x)
 
-        return lang.cond(n == 0, lambda: jnp.tanh(x), loop)
+        return lang.cond(n == 0, lambda: tanh(x), loop)
 
     return folded
 
@@ -200,6 +199,6 @@ def forward_rule_around_calls(lang: Language) -> Any:
             value = rule(*primals)
             return value, value * tangents[0] * 2
 
-        return lang.cond(n == 0, lambda: jnp.tanh(x), lambda: rule(x, n) + x * folded(x, n - 1))
+        return lang.cond(n == 0, lambda: tanh(x), lambda: rule(x, n) + x * folded(x, n - 1))
 
     return folded

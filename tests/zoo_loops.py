@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from waves import sine, tanh
 from zoo import PYTHON, Language, normal, program
 
 H = 3
@@ -59,10 +60,10 @@ def counted_loop(lang: Language) -> Any:
         def add(k, acc):
             c = tree.child[i, k]
             return acc + lang.cond(
-                c < 0, lambda: jnp.zeros(H), lambda: jnp.sin(total(w, tree, c)) * (k + 1)
+                c < 0, lambda: jnp.zeros(H), lambda: sine(total(w, tree, c)) * (k + 1)
             )
 
-        return jnp.tanh(w[i] + lang.fori_loop(0, 4, add, jnp.zeros(H)))
+        return tanh(w[i] + lang.fori_loop(0, 4, add, jnp.zeros(H)))
 
     return total
 
@@ -76,9 +77,7 @@ def loop_over_a_row(lang: Language) -> Any:
         row = tree.child[i]
 
         def add(k, acc):
-            return lang.cond(
-                row[k] < 0, lambda: acc, lambda: jnp.tanh(acc + total(w, tree, row[k]))
-            )
+            return lang.cond(row[k] < 0, lambda: acc, lambda: tanh(acc + total(w, tree, row[k])))
 
         return w[i] * lang.fori_loop(0, 4, add, w[0])
 
@@ -92,7 +91,7 @@ def mapped_children(lang: Language) -> Any:
         def of(c):
             return lang.cond(c < 0, lambda: jnp.zeros(H), lambda: total(w, tree, c))
 
-        return jnp.tanh(w[i] + lang.map(of, tree.child[i]).sum(0))
+        return tanh(w[i] + lang.map(of, tree.child[i]).sum(0))
 
     return total
 
@@ -104,7 +103,7 @@ def loop_to_a_count(lang: Language) -> Any:
     @lang.rec_fn(out=VECTOR, max_calls=64)
     def total(w, tree, i):
         def add(k, acc):
-            return jnp.sin(acc) + total(w, tree, tree.child[i, k])
+            return sine(acc) + total(w, tree, tree.child[i, k])
 
         return w[i] * lang.fori_loop(0, tree.count[i], add, w[i])
 
@@ -118,7 +117,7 @@ def loop_from_a_number(lang: Language) -> Any:
     @lang.rec_fn(max_calls=64)
     def total(w, tree, i):
         def add(k, acc):
-            return acc + jnp.sin(total(w, tree, tree.child[i, k]))
+            return acc + sine(total(w, tree, tree.child[i, k]))
 
         def inner():
             return w[i] * lang.fori_loop(0, tree.count[i], add, jnp.full(H, 0.5))
@@ -152,7 +151,7 @@ def loop_that_carries_an_index(lang: Language) -> Any:
             node, acc = state
 
             def visit():
-                return tree.next[node], jnp.tanh(acc + scale * total(w, tree, node))
+                return tree.next[node], tanh(acc + scale * total(w, tree, node))
 
             after = lang.cond(node < 0, lambda: state, visit)
             return after, (after[1] + node)
@@ -171,7 +170,7 @@ def recurrent_children(lang: Language) -> Any:
     def total(w, tree, i):
         def step(h, c):
             x = lang.cond(c < 0, lambda: jnp.zeros(H), lambda: total(w, tree, c))
-            h = jnp.tanh(h * w[1] + x)
+            h = tanh(h * w[1] + x)
             return h, h * w[2]
 
         last, states = lang.scan(step, w[i], tree.child[i])
@@ -192,7 +191,7 @@ def nested_loops(lang: Language) -> Any:
 
             return acc * 0.5 + lang.map(of, jnp.arange(2)).sum(0)
 
-        return jnp.tanh(lang.fori_loop(0, 2, row, w[i]))
+        return tanh(lang.fori_loop(0, 2, row, w[i]))
 
     return total
 
@@ -213,7 +212,7 @@ def loops_in_branches(lang: Language) -> Any:
             return lang.fori_loop(0, 4, add, jnp.zeros(H))
 
         def node():
-            return jnp.tanh(again(lambda x: jnp.sin(over(tree.child[i])) * x)(w[i]))
+            return tanh(again(lambda x: sine(over(tree.child[i])) * x)(w[i]))
 
         return lang.cond(tree.first[i] < 0, lambda: w[i], node)
 
@@ -227,9 +226,9 @@ def long_map(lang: Language) -> Any:
     @lang.rec_fn(max_calls=512)
     def folded(w, n):
         def below():
-            return lang.map(lambda row: folded(jnp.sin(row) + w[:2], n - 1), w[:, None] * w[0])
+            return lang.map(lambda row: folded(sine(row) + w[:2], n - 1), w[:, None] * w[0])
 
-        return lang.cond(n == 0, lambda: w.sum(0), lambda: jnp.tanh(below()).sum(0))
+        return lang.cond(n == 0, lambda: w.sum(0), lambda: tanh(below()).sum(0))
 
     def run(w, n):
         return folded(w[:2], n)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from waves import sine, tanh
 from zoo import Language, forest, normal, program, roots
 from zoo_loops import H, on_family
 
@@ -28,7 +29,7 @@ def loop_while_a_result(lang: Language) -> Any:
             def going(state):
                 return (state[0] < 3) & (jnp.sum(f(state[1], n - 1)) > -2)
 
-            return lang.while_loop(going, lambda s: (s[0] + 1, jnp.sin(s[1]) - 0.4), (0, x))[1]
+            return lang.while_loop(going, lambda s: (s[0] + 1, sine(s[1]) - 0.4), (0, x))[1]
 
         return lang.cond(n == 0, lambda: x * x - 1, lambda: below() + f(x * 0.5, n - 1))
 
@@ -43,7 +44,7 @@ def loop_until_small(lang: Language) -> Any:
     def f(x, n):
         def below():
             return lang.while_loop(
-                lambda y: jnp.sum(y * y) > 0.1, lambda y: 0.6 * jnp.tanh(f(y, n - 1)), x
+                lambda y: jnp.sum(y * y) > 0.1, lambda y: 0.6 * tanh(f(y, n - 1)), x
             )
 
         return lang.cond(n == 0, lambda: x, below)
@@ -61,11 +62,11 @@ def all_places(lang: Language) -> Any:
             first = f(w, tree, tree.first[i]) * w[i]
 
             def more():
-                return jnp.tanh(first + f(w, tree, tree.child[i, 1]))
+                return tanh(first + f(w, tree, tree.child[i, 1]))
 
             middle = lang.cond(tree.count[i] > 1, more, lambda: first - 1)
             last = f(w, tree, tree.child[i, jnp.minimum(tree.count[i], 3) - 1])
-            return jnp.sin(middle) * last + middle
+            return sine(middle) * last + middle
 
         return lang.cond(tree.count[i] == 0, lambda: w[i], walk)
 
@@ -151,12 +152,12 @@ def uint32_scalars(lang: Language) -> Any:
 
 @program(lambda: (normal(114, H, dtype=jnp.bfloat16), 3), counts, rtol=2e-2)
 def bfloat16_arguments(lang: Language) -> Any:
-    return passed_on(lang, lambda x: jnp.sin(x) + x * x)
+    return passed_on(lang, lambda x: sine(x) + x * x)
 
 
 @program(lambda: (normal(115, H, dtype=jnp.float64), 3), counts, rtol=1e-10, x64=True)
 def float64_arguments(lang: Language) -> Any:
-    return passed_on(lang, lambda x: jnp.sin(x) + x * x)
+    return passed_on(lang, lambda x: sine(x) + x * x)
 
 
 @program(lambda: (normal(116, H) + 0.2j * normal(117, H), 3), counts)

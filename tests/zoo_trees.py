@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from waves import sine
 from zoo import Language, forest, normal, program, roots
 
 H = 3
@@ -290,7 +291,7 @@ def shared_nodes(lang: Language) -> Any:
     @lang.rec_fn(max_calls=80)
     def value(x, graph, i):
         def node():
-            return jnp.sin(value(x, graph, graph.a[i])) * value(x, graph, graph.b[i]) + 1
+            return sine(value(x, graph, graph.a[i])) * value(x, graph, graph.b[i]) + 1
 
         return lang.cond(i < 2, lambda: x[i], node)
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from waves import sine
 from zoo import SIZES, Language, Tree, forest, normal, program, random_trees, roots
 from zoo_functions import fold
 
@@ -143,7 +144,7 @@ def int64_indices(lang: Language) -> Any:
 @program(lambda: (normal(89, 6), forest(), 0), on_roots)
 def scalars(lang: Language) -> Any:
     """Every value is a scalar, of the data plane because it has a derivative."""
-    return fold(lang, lambda w, t: w[t], lambda w, a, b: jnp.sin(a) * w[0] + b)
+    return fold(lang, lambda w, t: w[t], lambda w, a, b: sine(a) * w[0] + b)
 
 
 @program(lambda: (jax.random.key(5), forest(), 0), on_roots, argnums=())

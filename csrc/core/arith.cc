@@ -1,8 +1,9 @@
-// Function pointers for the operations of arith_ops.h: the machine dispatches once, at decoding, on
-// (operation, element type).
+// Function pointers for the operations of arith_ops.h and library_ops.h: the machine dispatches
+// once, at decoding, on (operation, element type).
 #include "core/arith.h"
 
 #include "core/arith_ops.h"
+#include "core/library_ops.h"
 
 namespace jaxrec {
 namespace {
@@ -61,6 +62,28 @@ UnaryFn unary_op(Op op, DType dtype) {
     case Op::IS_FINITE: return pick_unary<ops::IsFinite>(dtype);
     case Op::POPCNT: return pick_unary<ops::Popcnt>(dtype);
     case Op::CLZ: return pick_unary<ops::Clz>(dtype);
+    case Op::EXP: return pick_unary<ops::Exp>(dtype);
+    case Op::EXP2: return pick_unary<ops::Exp2>(dtype);
+    case Op::EXPM1: return pick_unary<ops::Expm1>(dtype);
+    case Op::LOG: return pick_unary<ops::Log>(dtype);
+    case Op::LOG1P: return pick_unary<ops::Log1p>(dtype);
+    case Op::RSQRT: return pick_unary<ops::Rsqrt>(dtype);
+    case Op::CBRT: return pick_unary<ops::Cbrt>(dtype);
+    case Op::SIN: return pick_unary<ops::Sin>(dtype);
+    case Op::COS: return pick_unary<ops::Cos>(dtype);
+    case Op::TAN: return pick_unary<ops::Tan>(dtype);
+    case Op::ASIN: return pick_unary<ops::Asin>(dtype);
+    case Op::ACOS: return pick_unary<ops::Acos>(dtype);
+    case Op::ATAN: return pick_unary<ops::Atan>(dtype);
+    case Op::SINH: return pick_unary<ops::Sinh>(dtype);
+    case Op::COSH: return pick_unary<ops::Cosh>(dtype);
+    case Op::TANH: return pick_unary<ops::Tanh>(dtype);
+    case Op::ASINH: return pick_unary<ops::Asinh>(dtype);
+    case Op::ACOSH: return pick_unary<ops::Acosh>(dtype);
+    case Op::ATANH: return pick_unary<ops::Atanh>(dtype);
+    case Op::LOGISTIC: return pick_unary<ops::Logistic>(dtype);
+    case Op::ERF: return pick_unary<ops::Erf>(dtype);
+    case Op::ERFC: return pick_unary<ops::Erfc>(dtype);
     default: return nullptr;
   }
 }
@@ -86,6 +109,8 @@ BinaryFn binary_op(Op op, DType dtype) {
     case Op::LE: return pick_binary<ops::Le>(dtype);
     case Op::GT: return pick_binary<ops::Gt>(dtype);
     case Op::GE: return pick_binary<ops::Ge>(dtype);
+    case Op::POW: return pick_binary<ops::Pow>(dtype);
+    case Op::ATAN2: return pick_binary<ops::Atan2>(dtype);
     default: return nullptr;
   }
 }

@@ -1,4 +1,5 @@
-// Arithmetic of control values, with XLA's results bit for bit.
+// Arithmetic of control values, with XLA's results bit for bit; see library_ops.h for what has
+// others.
 //
 // A register is a 64-bit word. Signed integers stand sign-extended, unsigned ones zero-extended,
 // booleans as 0 or 1, float32 as its bits in the low half, float64 as its bits.

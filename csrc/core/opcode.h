@@ -12,7 +12,11 @@ namespace jaxrec {
   X(IS_FINITE) X(POPCNT) X(CLZ)                                                             \
   X(ADD) X(SUB) X(MUL) X(DIV) X(REM) X(MIN) X(MAX) X(AND) X(OR) X(XOR)                      \
   X(SHL) X(SHRA) X(SHRL) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)                        \
-  X(IMPORT)
+  X(IMPORT)                                                                                 \
+  X(EXP) X(EXP2) X(EXPM1) X(LOG) X(LOG1P) X(RSQRT) X(CBRT)                                  \
+  X(SIN) X(COS) X(TAN) X(ASIN) X(ACOS) X(ATAN)                                              \
+  X(SINH) X(COSH) X(TANH) X(ASINH) X(ACOSH) X(ATANH) X(LOGISTIC) X(ERF) X(ERFC)             \
+  X(POW) X(ATAN2)
 // clang-format on
 
 enum class Op : uint8_t {
@@ -28,6 +32,7 @@ inline constexpr const char* kOpNames[] = {
 };
 inline constexpr int kNumOps = sizeof(kOpNames) / sizeof(kOpNames[0]);
 
+/// Those with the same result in XLA bit for bit.
 inline constexpr bool is_unary(Op op) { return op >= Op::NEG && op <= Op::CLZ; }
 inline constexpr bool is_binary(Op op) { return op >= Op::ADD && op <= Op::GE; }
 

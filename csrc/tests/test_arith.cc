@@ -94,7 +94,8 @@ void integers() {
   CHECK(compare<T>(Op::LT, 1, 2) && compare<T>(Op::LE, 2, 2) && !compare<T>(Op::GT, 1, 2));
   CHECK(compare<T>(Op::GE, 2, 2) && compare<T>(Op::EQ, 2, 2) && compare<T>(Op::NE, 1, 2));
   CHECK(binary<T>(Op::MIN, 3, 5) == 3 && binary<T>(Op::MAX, 3, 5) == 5);
-  for (Op op : {Op::SQRT, Op::FLOOR, Op::IS_FINITE}) CHECK(unary_op(op, type_of<T>()) == nullptr);
+  for (Op op : {Op::SQRT, Op::FLOOR, Op::IS_FINITE, Op::EXP})
+    CHECK(unary_op(op, type_of<T>()) == nullptr);
 }
 
 template <class T>
@@ -121,6 +122,24 @@ void floats() {
   CHECK(convert<uint64_t>(T(1e30)) == std::numeric_limits<uint64_t>::max());
   CHECK(convert<int32_t>(-T(3.9)) == -3);
   CHECK(convert<bool>(T(0.5)) && !convert<bool>(T(0)));
+}
+
+template <class T>
+void library() {
+  constexpr T kInf = std::numeric_limits<T>::infinity();
+  CHECK(unary<T>(Op::EXP, 0) == 1 && unary<T>(Op::EXP, -kInf) == 0 && unary<T>(Op::EXP2, 5) == 32);
+  CHECK(unary<T>(Op::LOG, 0) == -kInf && std::isnan(unary<T>(Op::LOG, -1)));
+  CHECK(unary<T>(Op::EXPM1, 0) == 0 && unary<T>(Op::LOG1P, 0) == 0);
+  CHECK(std::fabs(unary<T>(Op::CBRT, 27) - 3) < T(1e-6));
+  CHECK(unary<T>(Op::RSQRT, 4) == T(0.5) && unary<T>(Op::RSQRT, 0) == kInf);
+  CHECK(unary<T>(Op::LOGISTIC, 0) == T(0.5) && unary<T>(Op::LOGISTIC, -kInf) == 0);
+  CHECK(unary<T>(Op::ERF, kInf) == 1 && unary<T>(Op::ERFC, kInf) == 0);
+  for (Op op : {Op::SIN, Op::TAN, Op::ASIN, Op::ATAN, Op::SINH, Op::TANH, Op::ASINH, Op::ATANH})
+    CHECK(unary<T>(op, 0) == 0 && std::signbit(unary<T>(op, -T(0))));
+  for (Op op : {Op::COS, Op::COSH}) CHECK(unary<T>(op, 0) == 1);
+  for (Op op : {Op::ACOS, Op::ACOSH}) CHECK(unary<T>(op, 1) == 0);
+  CHECK(binary<T>(Op::POW, 2, 10) == 1024 && binary<T>(Op::POW, 0, 0) == 1);
+  CHECK(binary<T>(Op::ATAN2, 0, 1) == 0 && binary<T>(Op::ATAN2, 1, 0) > T(1.57));
 }
 
 void single_precision() {
@@ -163,6 +182,7 @@ int main() {
   integers<uint8_t>(), integers<uint16_t>(), integers<uint32_t>(), integers<uint64_t>();
   CHECK(unary<int32_t>(Op::SIGN, -9) == -1 && unary<int32_t>(Op::ABS, -9) == 9);
   floats<float>(), floats<double>();
+  library<float>(), library<double>();
   single_precision();
   conversions_between_integers();
   booleans();

@@ -46,15 +46,22 @@ def build_graph(program: TracedProgram) -> tuple[Graph, list[Any]]:
     return graph, builder.captured_values
 
 
-def region_of(closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Region | None:
-    """A jaxpr that makes no calls as a region; None if it has arrays of its own."""
-    builder = _Builder()
+def region_of(closed: ClosedJaxpr, inputs: Sequence[Atom], *, plain: bool = False) -> Region | None:
+    """A jaxpr that makes no calls as a region; None if it has arrays of its own.
+
+    Args:
+        closed: the jaxpr.
+        inputs: what stands for its arguments.
+        plain: whether what it computes is all that matters, and not its derivative.
+    """
+    builder = _Builder(plain=plain)
     region = builder.region(closed, inputs)
     return None if builder.captured else region
 
 
 class _Builder:
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool = False) -> None:
+        self._called = _compat.called if plain else self._inlined
         self._ids = itertools.count()
         self.captured: list[Value] = []
         self.captured_values: list[Any] = []
@@ -119,9 +126,8 @@ class _Builder:
 
     def equation(self, eqn: JaxprEqn, env: Env) -> Iterator[Op]:
         inputs = tuple(_read(env, atom) for atom in eqn.invars)
-        name = eqn.primitive.name
-        inner = _compat.inlined(eqn)
-        if inner is not None and (name in _compat.ALWAYS_INLINED or makes_calls(eqn)):
+        name, inner = eqn.primitive.name, self._called(eqn)
+        if inner is not None:
             yield from self._inline_call(inner, eqn, inputs, env)
             return
         outputs = tuple(self.value(var.aval) for var in eqn.outvars)
@@ -137,6 +143,12 @@ class _Builder:
         else:
             self._check_no_call(eqn)
             yield Prim(eqn, inputs, outputs)
+
+    @staticmethod
+    def _inlined(eqn: JaxprEqn) -> ClosedJaxpr | None:
+        """The jaxpr of a call that has no meaning for derivatives, or that makes calls."""
+        always = eqn.primitive.name in _compat.ALWAYS_INLINED
+        return _compat.inlined(eqn) if always or makes_calls(eqn) else None
 
     def _inline_call(
         self, inner: ClosedJaxpr, eqn: JaxprEqn, inputs: Sequence[Atom], env: Env

@@ -19,8 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrec._equation import bind_equation
-from jaxrec._order import has_rule
+from jaxrec._order import apply_equation, has_reverse_rule
 from jaxrec._values import replaced
 from jaxrec.graph._build import region_of
 from jaxrec.graph._ir import (
@@ -54,21 +53,26 @@ class Jvp:
     moves: tuple[bool, ...]
 
 
-def jvp_graph(graph: Graph, given: Collection[Value]) -> Jvp | None:
+def jvp_graph(graph: Graph, given: Collection[Value], order: int = 0) -> Jvp | None:
     """The graph of the derivative by some parameters of the entry function and captured values.
+
+    Args:
+        graph: the graph.
+        given: the parameters and captured values.
+        order: how often derivatives have been taken of its results already.
 
     Returns:
         The graph, or None where there is an operation whose derivative is not one of operations: it
-        has a rule of its own, or its derivative needs arrays that are constants.
+        has a rule for reverse mode alone, or its derivative needs arrays that are constants.
     """
-    ops = [op for function in graph.functions for op in walk(function.body)]
     if any(function.order for function in graph.functions):
         return None
-    if any(isinstance(op, Prim) and has_rule(op.eqn) for op in ops):
+    ops = [op for function in graph.functions for op in walk(function.body)]
+    if order == 0 and any(isinstance(op, Prim) and has_reverse_rule(op.eqn) for op in ops):
         return None
     moving = _moving(graph, given)
     try:
-        return _Transform(graph, moving).graph()
+        return _Transform(graph, moving, order).graph()
     except _NoOperationsError:
         return None
 
@@ -107,8 +111,8 @@ class _NoOperationsError(Exception):
 
 
 class _Transform:
-    def __init__(self, graph: Graph, moving: set[Atom]) -> None:
-        self._from, self._moving = graph, moving
+    def __init__(self, graph: Graph, moving: set[Atom], order: int) -> None:
+        self._from, self._moving, self._order = graph, moving, order
         self._tangents: dict[Atom, Atom] = {}
         self._again: dict[Atom, Atom] = {}  # what the operations of a derivative compute besides
 
@@ -193,7 +197,7 @@ class _Transform:
             values, dots = operands[: len(op.inputs)], operands[len(op.inputs) :]
 
             def of_moving(*moving: Any) -> list[Any]:
-                return bind_equation(op.eqn, replaced(values, places, moving))
+                return apply_equation(op.eqn, replaced(values, places, moving), self._order)
 
             outs, made = jax.jvp(of_moving, [values[k] for k in places], list(dots))
             return [*outs, *(made[k] for k in results)]

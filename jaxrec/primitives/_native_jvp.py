@@ -55,7 +55,7 @@ def native_jvp(
     derivative = _derivative(params.program, tuple(positions))
     if derivative is None:
         return None
-    outs = on_device(rec_p.bind(*primals, params=params))
+    outs = on_device(rec_p.bind(*primals, params=params.differentiated()))
     directions = _directions(sizes, operands, patterns)
     columns = derivative.columns(primals, positions, directions, params)
     weights = [tangents[k] for k in positions]
@@ -129,7 +129,9 @@ def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | N
     """The derivative of a program by some operands, if the native machine runs it."""
     given = [_value(program, k) for k in positions]
     with _compat.without_mesh():
-        jvp = program.cache.once(("jvp", positions), lambda: jvp_graph(program.graph, given))
+        jvp = program.cache.once(
+            ("jvp", positions), lambda: jvp_graph(program.graph, given, program.order)
+        )
     if jvp is None:
         return None
     made = program.cache.once(("derivative", positions), lambda: split(jvp.graph))

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _core
+from jaxrec.graph._inline import is_opaque, without_rules
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -64,11 +65,19 @@ class _NotScalarError(Exception):
     """The graph needs a value that the machine cannot compute."""
 
 
-def compile_native(graph: Graph, binding: Binding) -> NativeProgram | None:
-    """Compiles a graph for the native machine, or returns None if it does not qualify."""
-    scope = _Scope(graph, binding)
+def compile_native(graph: Graph, binding: Binding, order: int = 0) -> NativeProgram | None:
+    """Compiles a graph for the native machine, or returns None if it does not qualify.
+
+    Args:
+        graph: the graph.
+        binding: its planes.
+        order: how often derivatives have been taken of its results.
+    """
     try:
-        scope.check()
+        _Scope(graph, binding).check(lambda op: _scalar.is_native(op) or is_opaque(op))
+        graph = without_rules(graph, order, binding.derived)
+        scope = _Scope(graph, binding)
+        scope.check(_scalar.is_native)
         compiled = [_compile_function(scope, f) for f in graph.functions]
     except _NotScalarError:
         return None
@@ -95,8 +104,12 @@ class _Scope:
         """The parameters that calls pass in registers."""
         return [p for p in function.params if p not in self.outer_of]
 
-    def check(self) -> None:
-        """Finds what is needed; raises unless the machine can compute it."""
+    def check(self, is_known: Callable[[Prim], bool]) -> None:
+        """Finds what is needed; raises unless the machine can compute it.
+
+        Args:
+            is_known: whether the machine can compute an operation, or may.
+        """
         todo: list[Atom] = [p for f in self.graph.functions for p in self.passed(f)]
         for function in self.graph.functions:
             todo += function.body.results
@@ -109,13 +122,13 @@ class _Scope:
             atom = todo.pop()
             if atom not in self.needed:
                 self.needed.add(atom)
-                todo += self._operands(atom)
+                todo += self._operands(atom, is_known)
 
     def arguments(self, op: Call) -> list[Atom]:
         """What a call passes in registers."""
         return [a for p, a in self.graph.arguments(op) if p not in self.outer_of]
 
-    def _operands(self, atom: Atom) -> Sequence[Atom]:
+    def _operands(self, atom: Atom, is_known: Callable[[Prim], bool]) -> Sequence[Atom]:
         """What a needed value is computed from."""
         if not _scalar.fits(atom.aval):
             raise _NotScalarError
@@ -131,7 +144,7 @@ class _Scope:
             return [*loop.inits, *loop.carried, *loop.results]
         if self.arrays.is_load(op):
             return op.inputs[1:]
-        if not _scalar.is_known(op):
+        if not is_known(op):
             raise _NotScalarError
         return op.inputs
 

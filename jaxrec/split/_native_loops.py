@@ -85,8 +85,8 @@ def _while(op: Prim) -> Loop | None:
     first, second = params["cond_nconsts"], params["body_nconsts"]
     of_cond, of_body = op.inputs[:first], op.inputs[first : first + second]
     carried = _like(op.outputs)
-    cond = region_of(params["cond_jaxpr"], (*of_cond, *carried))
-    body = region_of(params["body_jaxpr"], (*of_body, *carried))
+    cond = region_of(params["cond_jaxpr"], (*of_cond, *carried), plain=True)
+    body = region_of(params["body_jaxpr"], (*of_body, *carried), plain=True)
     return _loop(op.inputs[first + second :], carried, cond, body)
 
 
@@ -114,7 +114,7 @@ def _scan(op: Prim) -> Loop | None:
         (zero, *inits),
         carried,
         region_of(again, carried[:1]),
-        region_of(jax.make_jaxpr(body)(*types), inputs),
+        region_of(jax.make_jaxpr(body)(*types), inputs, plain=True),
     )
 
 

@@ -16,7 +16,7 @@ from jaxrec.split._bound import Visits
 from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell
 from jaxrec.split._cost import Nested
-from jaxrec.split._native import NativeProgram
+from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._parts import Part, unread_parts
 
 
@@ -108,8 +108,15 @@ class Program:
             return self
         return self.cache.once(
             "differentiated",
-            lambda: dataclasses.replace(self, order=self.order + 1, cache=Cache()),
+            lambda: dataclasses.replace(
+                self, order=self.order + 1, native=self._native_of(self.order + 1), cache=Cache()
+            ),
         )
+
+    def _native_of(self, order: int) -> NativeProgram | None:
+        if self.native is None:
+            return None
+        return compile_native(self.graph, self.binding, order)
 
     def let_go(self) -> None:
         """Forgets what was made from the program: JAX holds it for as long as the program does."""

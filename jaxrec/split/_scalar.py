@@ -75,6 +75,32 @@ _BINARY = {
     "gt": "GT",
     "ge": "GE",
 }
+_LIBRARY = {
+    "exp": "EXP",
+    "exp2": "EXP2",
+    "expm1": "EXPM1",
+    "log": "LOG",
+    "log1p": "LOG1P",
+    "rsqrt": "RSQRT",
+    "cbrt": "CBRT",
+    "sin": "SIN",
+    "cos": "COS",
+    "tan": "TAN",
+    "asin": "ASIN",
+    "acos": "ACOS",
+    "atan": "ATAN",
+    "sinh": "SINH",
+    "cosh": "COSH",
+    "tanh": "TANH",
+    "asinh": "ASINH",
+    "acosh": "ACOSH",
+    "atanh": "ATANH",
+    "logistic": "LOGISTIC",
+    "erf": "ERF",
+    "erfc": "ERFC",
+    "pow": "POW",
+    "atan2": "ATAN2",
+}
 _REDUCE = {
     "reduce_sum": "ADD",
     "reduce_prod": "MUL",
@@ -106,7 +132,10 @@ _SPECIAL = {
 }
 _IN_ORDER = 32
 """Elements that XLA's program for CPU reduces in their order."""
+_MOST_OF_LIBRARY = 16
+"""Elements of which the machine computes a function of the C library; waves take more at once."""
 
+_OPCODES = {**_UNARY, **_BINARY, **_LIBRARY}
 _KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_IDENTITY, *_STRUCTURAL, *_SPECIAL}
 
 
@@ -116,10 +145,18 @@ def fits(aval: ShapedArray) -> bool:
 
 
 def is_known(op: Prim) -> bool:
-    """Whether the control machine can compute an operation on register arrays."""
+    """Whether the control machine can compute an operation on register arrays, as XLA does."""
     if op.name in _REDUCE and not _is_reduced_in_order(op):
         return False
     return op.name in _KNOWN and len(op.outputs) == 1 and fits(op.outputs[0].aval)
+
+
+def is_native(op: Prim) -> bool:
+    """Whether the native machine can: also what differs from XLA's result in its last bits.
+
+    A schedule must not: what it decides is what cells compute.
+    """
+    return is_known(op) or (op.name in _LIBRARY and op.outputs[0].aval.size <= _MOST_OF_LIBRARY)
 
 
 def _is_reduced_in_order(op: Prim) -> bool:
@@ -143,7 +180,9 @@ def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
     dtype = op.inputs[0].aval.dtype
     if op.name in _REDUCE:
         return _reduce(op, args[0], dtype, to)
-    opcode = _UNARY.get(op.name) or _BINARY[op.name]
+    if op.name == "pow":
+        args = [args[0], _converted(args[1], op.inputs[1].aval.dtype, dtype, to)]
+    opcode = _OPCODES[op.name]
     return _each(lambda *regs: to.emit(opcode, dtype, *regs), *args)
 
 
@@ -189,10 +228,7 @@ def _special(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
     if op.name == "select_n":
         return _select(args, dtype, to)
     if op.name == "convert_element_type":
-        source = op.inputs[0].aval.dtype
-        if source == dtype:
-            return args[0]
-        return _each(lambda r: to.emit("CONVERT", dtype, DTYPES[source.name], r), args[0])
+        return _converted(args[0], op.inputs[0].aval.dtype, dtype, to)
     if op.name == "clamp":
         low, x, high = args
         return _each(
@@ -205,6 +241,12 @@ def _special(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
         return _dynamic_slice(op, args, to)
     power = 2 if op.name == "square" else params["y"]
     return _each(lambda r: _power(r, power, dtype, to), args[0])
+
+
+def _converted(x: Registers, source: Any, dtype: Any, to: Emitter) -> Registers:
+    if source == dtype:
+        return x
+    return _each(lambda r: to.emit("CONVERT", dtype, DTYPES[source.name], r), x)
 
 
 def _select(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:

@@ -1,0 +1,74 @@
+"""Puts what a function computes where its derivative rule keeps JAX from looking inside.
+
+Derivatives are taken of the graph with its rules, so what is made here is run and never
+differentiated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import jax
+
+from jaxrec import _compat
+from jaxrec._order import apply_equation, has_rule
+from jaxrec.graph._build import region_of
+from jaxrec.graph._ir import Atom, Graph, Op, Prim, Region, Switch, Value, walk
+
+
+def is_opaque(op: Prim) -> bool:
+    """Whether an operation is, or contains, a function that has a rule or is checkpointed."""
+    return has_rule(op.eqn) or _compat.inlined(op.eqn) is not None
+
+
+def without_rules(graph: Graph, order: int, kept: Collection[Value]) -> Graph:
+    """The same graph with operations in place of the functions that have a derivative rule.
+
+    Args:
+        graph: the graph.
+        order: how often derivatives have been taken of its results.
+        kept: values that are left to the operations that make them.
+    """
+    ops = [op for function in graph.functions for op in walk(function.body)]
+    opaque = [op for op in ops if isinstance(op, Prim) and is_opaque(op)]
+    regions = ((op, _region(op, order, kept)) for op in opaque)
+    found: dict[Op, Region] = {op: region for op, region in regions if region is not None}
+    if not found:
+        return graph
+    functions = [dataclasses.replace(f, body=_inlined(f.body, found, {})) for f in graph.functions]
+    return dataclasses.replace(graph, functions=tuple(functions))
+
+
+def _region(op: Prim, order: int, kept: Collection[Value]) -> Region | None:
+    """What an operation computes; None where it stays."""
+    if all(value in kept for value in op.outputs):
+        return None
+
+    def run(*operands: Any) -> list[Any]:
+        return apply_equation(op.eqn, operands, order)
+
+    with _compat.without_mesh():
+        closed = jax.make_jaxpr(run)(*(atom.aval for atom in op.inputs))
+    return region_of(_compat.without_dead(closed), op.inputs, plain=True)
+
+
+def _inlined(region: Region, found: Mapping[Op, Region], names: dict[Atom, Atom]) -> Region:
+    """A region in which other operations stand for some; `names`: what their results are now."""
+
+    def now(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+        return tuple(names.get(atom, atom) for atom in atoms)
+
+    ops: list[Op] = []
+    for op in region.ops:
+        if op in found:
+            inner = _inlined(found[op], {}, names)
+            ops += inner.ops
+            names.update(zip(op.outputs, inner.results, strict=True))
+        elif isinstance(op, Switch):
+            regions = tuple(_inlined(inner, found, names) for inner in op.regions)
+            ops.append(dataclasses.replace(op, index=now([op.index])[0], regions=regions))
+        else:
+            ops.append(dataclasses.replace(op, inputs=now(op.inputs)))
+    return Region(tuple(ops), now(region.results))
