@@ -33,7 +33,7 @@ from jaxrec.graph._ir import (
     has_call,
     walk,
 )
-from jaxrec.split import _scalar
+from jaxrec.split import _native_ops, _scalar
 from jaxrec.split._binding import Binding
 from jaxrec.split._native_code import Builder, finish
 from jaxrec.split._native_loops import Loop, Loops
@@ -74,10 +74,10 @@ def compile_native(graph: Graph, binding: Binding, order: int = 0) -> NativeProg
         order: how often derivatives have been taken of its results.
     """
     try:
-        _Scope(graph, binding).check(lambda op: _scalar.is_native(op) or is_opaque(op))
+        _Scope(graph, binding).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
         graph = without_rules(graph, order, binding.derived)
         scope = _Scope(graph, binding)
-        scope.check(_scalar.is_native)
+        scope.check(_native_ops.is_known)
         compiled = [_compile_function(scope, f) for f in graph.functions]
     except _NotScalarError:
         return None

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Value
-from jaxrec.split import _scalar
+from jaxrec.split import _native_ops, _scalar
 from jaxrec.split._binding import Arrays
 from jaxrec.split._scalar import Registers
 
@@ -121,16 +121,16 @@ class ControlValues:
         else:
             op = self._makers[atom]
             assert isinstance(op, Prim)
-            self.registers[atom] = self._result(op)
+            self.registers.update(zip(op.outputs, self._results(op), strict=True))
 
-    def _result(self, op: Prim) -> Registers:
+    def _results(self, op: Prim) -> Sequence[Registers]:
         if not self._arrays.is_load(op):
-            return _scalar.compile_op(op, [self._ready(a) for a in op.inputs], self._to)
+            return _native_ops.compile_op(op, [self._ready(a) for a in op.inputs], self._to)
         array = op.inputs[0]
         assert isinstance(array, Value)
         indices = [self._ready(a) for a in op.inputs[1:]]
         starts = _scalar.starts_of(op, indices, self._deciding, self._to)
-        return self._load(array, starts, op.eqn.params["slice_sizes"])
+        return [self._load(array, starts, op.eqn.params["slice_sizes"])]
 
     def _load(self, array: Value, starts: Sequence[int], sizes: Sequence[int]) -> Registers:
         """Loads a block of an outer array; an axis taken whole needs no start."""

@@ -75,32 +75,6 @@ _BINARY = {
     "gt": "GT",
     "ge": "GE",
 }
-_LIBRARY = {
-    "exp": "EXP",
-    "exp2": "EXP2",
-    "expm1": "EXPM1",
-    "log": "LOG",
-    "log1p": "LOG1P",
-    "rsqrt": "RSQRT",
-    "cbrt": "CBRT",
-    "sin": "SIN",
-    "cos": "COS",
-    "tan": "TAN",
-    "asin": "ASIN",
-    "acos": "ACOS",
-    "atan": "ATAN",
-    "sinh": "SINH",
-    "cosh": "COSH",
-    "tanh": "TANH",
-    "asinh": "ASINH",
-    "acosh": "ACOSH",
-    "atanh": "ATANH",
-    "logistic": "LOGISTIC",
-    "erf": "ERF",
-    "erfc": "ERFC",
-    "pow": "POW",
-    "atan2": "ATAN2",
-}
 _REDUCE = {
     "reduce_sum": "ADD",
     "reduce_prod": "MUL",
@@ -108,6 +82,7 @@ _REDUCE = {
     "reduce_min": "MIN",
     "reduce_and": "AND",
     "reduce_or": "OR",
+    "reduce_xor": "XOR",
 }
 _IDENTITY = {"copy", "stop_gradient", "optimization_barrier"}
 _STRUCTURAL = {
@@ -132,10 +107,7 @@ _SPECIAL = {
 }
 _IN_ORDER = 32
 """Elements that XLA's program for CPU reduces in their order."""
-_MOST_OF_LIBRARY = 16
-"""Elements of which the machine computes a function of the C library; waves take more at once."""
 
-_OPCODES = {**_UNARY, **_BINARY, **_LIBRARY}
 _KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_IDENTITY, *_STRUCTURAL, *_SPECIAL}
 
 
@@ -145,18 +117,10 @@ def fits(aval: ShapedArray) -> bool:
 
 
 def is_known(op: Prim) -> bool:
-    """Whether the control machine can compute an operation on register arrays, as XLA does."""
+    """Whether the control machine can compute an operation on register arrays."""
     if op.name in _REDUCE and not _is_reduced_in_order(op):
         return False
     return op.name in _KNOWN and len(op.outputs) == 1 and fits(op.outputs[0].aval)
-
-
-def is_native(op: Prim) -> bool:
-    """Whether the native machine can: also what differs from XLA's result in its last bits.
-
-    A schedule must not: what it decides is what cells compute.
-    """
-    return is_known(op) or (op.name in _LIBRARY and op.outputs[0].aval.size <= _MOST_OF_LIBRARY)
 
 
 def _is_reduced_in_order(op: Prim) -> bool:
@@ -180,13 +144,12 @@ def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
     dtype = op.inputs[0].aval.dtype
     if op.name in _REDUCE:
         return _reduce(op, args[0], dtype, to)
-    if op.name == "pow":
-        args = [args[0], _converted(args[1], op.inputs[1].aval.dtype, dtype, to)]
-    opcode = _OPCODES[op.name]
-    return _each(lambda *regs: to.emit(opcode, dtype, *regs), *args)
+    opcode = _UNARY.get(op.name) or _BINARY[op.name]
+    return each_register(lambda *regs: to.emit(opcode, dtype, *regs), *args)
 
 
-def _each(fun: Callable[..., int], *args: Registers) -> Registers:
+def each_register(fun: Callable[..., int], *args: Registers) -> Registers:
+    """The registers that a function gives for those of each element."""
     return np.asarray(np.frompyfunc(fun, len(args), 1)(*args), dtype=object)
 
 
@@ -199,7 +162,7 @@ def _structural(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
             ),
             out.shape,
         )
-        return _each(lambda k: to.constant(k, out.dtype), index.astype(object))
+        return each_register(lambda k: to.constant(k, out.dtype), index.astype(object))
     if op.name == "concatenate":
         return np.concatenate(list(args), axis=params["dimension"])
     if op.name == "stack":
@@ -228,25 +191,26 @@ def _special(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
     if op.name == "select_n":
         return _select(args, dtype, to)
     if op.name == "convert_element_type":
-        return _converted(args[0], op.inputs[0].aval.dtype, dtype, to)
+        return converted(args[0], op.inputs[0].aval.dtype, dtype, to)
     if op.name == "clamp":
         low, x, high = args
-        return _each(
+        return each_register(
             lambda lo, r, hi: to.emit("MIN", dtype, to.emit("MAX", dtype, lo, r), hi), low, x, high
         )
     if op.name == "round":
         opcode = "ROUND" if int(params["rounding_method"]) == 0 else "ROUND_EVEN"
-        return _each(lambda r: to.emit(opcode, dtype, r), args[0])
+        return each_register(lambda r: to.emit(opcode, dtype, r), args[0])
     if op.name == "dynamic_slice":
         return _dynamic_slice(op, args, to)
     power = 2 if op.name == "square" else params["y"]
-    return _each(lambda r: _power(r, power, dtype, to), args[0])
+    return each_register(lambda r: _power(r, power, dtype, to), args[0])
 
 
-def _converted(x: Registers, source: Any, dtype: Any, to: Emitter) -> Registers:
+def converted(x: Registers, source: Any, dtype: Any, to: Emitter) -> Registers:
+    """Numbers of one element type as those of another."""
     if source == dtype:
         return x
-    return _each(lambda r: to.emit("CONVERT", dtype, DTYPES[source.name], r), x)
+    return each_register(lambda r: to.emit("CONVERT", dtype, DTYPES[source.name], r), x)
 
 
 def _select(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:
@@ -256,11 +220,16 @@ def _select(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:
         if len(cases) == 2:
             chosen = which
         else:
-            chosen = _each(
+            chosen = each_register(
                 lambda w, k=k: to.emit("EQ", np.int32, w, to.constant(k, np.int32)), which
             )
-        result = _each(lambda w, a, b: to.emit("SELECT", dtype, w, a, b), chosen, result, case)
+        result = selected(chosen, result, case, dtype, to)
     return result
+
+
+def selected(which: Any, no: Registers, yes: Registers, dtype: Any, to: Emitter) -> Registers:
+    """The elements of one of two arrays, as registers of booleans say or one for all."""
+    return each_register(lambda w, a, b: to.emit("SELECT", dtype, w, a, b), which, no, yes)
 
 
 def _dynamic_slice(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
@@ -277,7 +246,7 @@ def _dynamic_slice(op: Prim, args: Sequence[Registers], to: Emitter) -> Register
         for first in range(1, x.shape[axis] - size + 1):
             reached = to.emit("GE", index_type, register, to.constant(first, index_type))
             block = x.take(range(first, first + size), axis)
-            result = _each(lambda a, b, w=reached: to.emit("SELECT", dtype, w, a, b), result, block)
+            result = selected(reached, result, block, dtype, to)
         x = result
     return x
 
@@ -294,10 +263,11 @@ def starts_of(
         return starts
     sizes = zip(op.inputs[0].aval.shape, op.eqn.params["slice_sizes"], strict=True)
     places = zip(starts, op.inputs[1:], sizes, strict=True)
-    return [_clamped(start, index.aval.dtype, n - size, to) for start, index, (n, size) in places]
+    return [clamped(start, index.aval.dtype, n - size, to) for start, index, (n, size) in places]
 
 
-def _clamped(register: int, dtype: Any, most: int, to: Emitter) -> int:
+def clamped(register: int, dtype: Any, most: int, to: Emitter) -> int:
+    """A number, or the nearest to it from 0 to `most`."""
     if most == 0:
         return to.constant(0, dtype)
     register = to.emit("MAX", dtype, register, to.constant(0, dtype))
