@@ -1,5 +1,6 @@
 """Buckets and minibatches."""
 
+import dataclasses
 from collections import Counter
 
 import jax
@@ -114,3 +115,14 @@ def test_wrong_arguments() -> None:
     )
     with pytest.raises(ValueError, match=r"roots out of order, expected each tree's root after"):
         batches(backwards, 1)
+
+
+@pytest.mark.parametrize("run", [lambda f: unpack(f, VOCABULARY), lambda f: batches(f, 1)])
+def test_a_forest_whose_arrays_do_not_fit(run) -> None:
+    forest = pack([Tree(0, "a"), Tree(1, "b")], VOCABULARY)
+    for root in (2, -1):
+        wrong = dataclasses.replace(forest, roots=np.array([0, root]))
+        with pytest.raises(ValueError, match=f"got root {root} in a forest of 2 nodes"):
+            run(wrong)
+    with pytest.raises(ValueError, match=r"of shapes .*'left': \(1,\).* one length for all"):
+        run(dataclasses.replace(forest, left=forest.left[:1]))

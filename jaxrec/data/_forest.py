@@ -148,7 +148,7 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
         vocabulary: Gives the words; an id of 0 becomes the word `UNKNOWN`.
 
     Raises:
-        ValueError: If a child comes after its parent.
+        ValueError: If a child comes after its parent, or the arrays do not fit together.
 
     Example:
         >>> from jaxrec.data import Tree, Vocabulary, pack, unpack
@@ -169,7 +169,8 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
 
 
 def check_order(forest: Forest, caller: str) -> None:
-    """Raises unless every child comes before its parent."""
+    """Raises unless the arrays fit together and every child comes before its parent."""
+    _check_arrays(forest, caller)
     latest = np.maximum(np.asarray(forest.left), np.asarray(forest.right))
     late = np.flatnonzero(latest >= np.arange(forest.num_nodes))
     if late.size:
@@ -177,6 +178,22 @@ def check_order(forest: Forest, caller: str) -> None:
         raise ValueError(
             f"{caller}: node {node} has child {int(latest[node])}, expected children before "
             "their parents; make the forest with pack"
+        )
+
+
+def _check_arrays(forest: Forest, caller: str) -> None:
+    shapes = {name: np.shape(getattr(forest, name)) for name in ("label", "token", "left", "right")}
+    if any(shape != (forest.num_nodes,) for shape in shapes.values()):
+        raise ValueError(
+            f"{caller}: got arrays of nodes of shapes {shapes}, expected one length for all; "
+            "make the forest with pack"
+        )
+    roots = np.asarray(forest.roots).tolist()
+    outside = [root for root in roots if not 0 <= root < forest.num_nodes]
+    if outside:
+        raise ValueError(
+            f"{caller}: got root {outside[0]} in a forest of {forest.num_nodes} nodes; make the "
+            "forest with pack"
         )
 
 

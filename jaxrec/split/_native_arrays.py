@@ -15,7 +15,7 @@ from jax.lax import GatherScatterMode
 from jaxrec.graph._ir import Prim
 from jaxrec.split._scalar import Emitter, Registers, clamped, each_register, selected
 
-_MOST_CHOICES = 1024
+_MOST_CHOICES = 256
 """Elements that are chosen or left, one after the other."""
 
 _SCATTER = {
