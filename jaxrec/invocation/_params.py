@@ -140,7 +140,7 @@ def plan_inputs(params: Params, operands: Sequence[Any]) -> PlanInputs:
     read = params.program.control_outers
     return PlanInputs(
         tuple(operands[params.num_outers : params.first_data]),
-        tuple(control_array(params, value, outers) for value in read),
+        tuple(control_arrays(params, read, outers)),
         tuple(control_pattern(params, value) for value in read),
     )
 
@@ -155,11 +155,28 @@ def control_pattern(params: Params, value: Value) -> LanePattern | None:
     return (1, params.lanes) if len(patterns) > 1 else next(iter(patterns), None)
 
 
-def control_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
-    """An outer array, or one computed from outer arrays."""
+def control_arrays(params: Params, values: Sequence[Value], outers: Sequence[Any]) -> list[Any]:
+    """Outer arrays and those computed from outer arrays; where nothing traces in one program."""
     program = params.program
-    if value in program.outers:
-        return outers[program.outers.index(value)]
+    given = dict(zip(program.outers, outers, strict=True))
+    derived = tuple(value for value in values if value not in given)
+
+    def compute(*outers: Any) -> list[Any]:
+        return [_derived_array(params, value, outers) for value in derived]
+
+    if derived and _compat.evaluates_now() and all(map(_compat.is_concrete, outers)):
+        key = "derived", derived, params.patterns, params.lanes
+        run = program.cache.once(key, lambda: jax.jit(compute))
+        with _compat.without_checks():  # as below
+            made = _compat.as_if_alone(run, outers)
+    else:
+        made = compute(*outers)
+    given.update(zip(derived, made, strict=True))
+    return [given[value] for value in values]
+
+
+def _derived_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
+    program = params.program
     ops = list(ops_behind(program, value))
     used = outers_read(program, ops)
     values = [outers[k] for k in used]

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._host_options import default_device
-from jaxrec.invocation._params import Params, control_array, control_pattern
+from jaxrec.invocation._params import Params, control_arrays, control_pattern
 from jaxrec.invocation._results import outcome_types
 from jaxrec.schedule._native import NativeCall, run_in_program, run_on_host
 from jaxrec.split._native import NativeProgram
@@ -42,7 +42,7 @@ class Prepared:
     def outers(self, operands: Sequence[Any]) -> list[Any]:
         """The arrays that all calls read."""
         outers = operands[: self.params.num_outers]
-        return [control_array(self.params, value, outers) for value in self._native.outers]
+        return control_arrays(self.params, self._native.outers, outers)
 
 
 def prepared(params: Params) -> Prepared:
