@@ -97,6 +97,8 @@ class TestPrograms:
         found = jax.jit(jax.vmap(jax.value_and_grad(native), (0, None)))(x + jnp.arange(3.0), 2)
         want = [jax.value_and_grad(python)(x + k, 2) for k in range(3)]
         assert_close(found, jax.tree.map(lambda *y: jnp.stack(y), *want), 1e-5)
+        twice = jax.jit(jax.grad(jax.grad(native)))(x, 2)
+        assert_close(twice, jax.grad(jax.grad(python))(x, 2), 1e-4)
 
 
 @executors

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec import _compat
 from jaxrec._order import apply_equation, has_reverse_rule
 from jaxrec._values import replaced
 from jaxrec.graph._build import region_of
@@ -46,11 +47,13 @@ class Jvp:
         tangents: of each parameter of the entry function and captured value that has one, which.
         moves: for each result of the entry function whether it has a tangent; those that have one
             follow all results.
+        dots: every tangent that is a parameter, or a result of a call or a choice.
     """
 
     graph: Graph
     tangents: dict[Value, Value]
     moves: tuple[bool, ...]
+    dots: frozenset[Value]
 
 
 def jvp_graph(graph: Graph, given: Collection[Value], order: int = 0) -> Jvp | None:
@@ -114,6 +117,7 @@ class _Transform:
     def __init__(self, graph: Graph, moving: set[Atom], order: int) -> None:
         self._from, self._moving, self._order = graph, moving, order
         self._tangents: dict[Atom, Atom] = {}
+        self._dots: set[Value] = set()
         self._again: dict[Atom, Atom] = {}  # what the operations of a derivative compute besides
 
     def graph(self) -> Jvp:
@@ -123,7 +127,7 @@ class _Transform:
         known = (*entry.params, *self._from.captured)
         tangents = {v: t for v in known if isinstance(t := self._tangents.get(v), Value)}
         moves = tuple(atom in self._moving for atom in entry.body.results)
-        return Jvp(Graph(functions, captured), tangents, moves)
+        return Jvp(Graph(functions, captured), tangents, moves, frozenset(self._dots))
 
     def _function(self, function: Function) -> Function:
         params = self._with_tangents(function.params)
@@ -136,8 +140,10 @@ class _Transform:
     def _with_tangents(self, values: Sequence[Value]) -> tuple[Value, ...]:
         """Values that an operation makes, or a function takes, and new ones for tangents."""
         made = [v for v in values if v in self._moving]
-        self._tangents.update((v, dataclasses.replace(v)) for v in made)
-        return (*values, *self._of(made))
+        dots = [dataclasses.replace(v) for v in made]
+        self._tangents.update(zip(made, dots, strict=True))
+        self._dots.update(dots)
+        return (*values, *dots)
 
     def _of(self, atoms: Iterable[Atom]) -> tuple[Any, ...]:
         return tuple(self._tangents[atom] for atom in atoms)
@@ -211,7 +217,8 @@ class _Transform:
 
 def _region(fun: Any, inputs: Sequence[Atom]) -> Region:
     """The operations of a function of arrays."""
-    region = region_of(jax.make_jaxpr(fun)(*(atom.aval for atom in inputs)), inputs)
+    closed = jax.make_jaxpr(fun)(*(atom.aval for atom in inputs))
+    region = region_of(_compat.without_dead(closed), inputs)
     if region is None:
         raise _NoOperationsError
     return region

@@ -25,6 +25,7 @@ from jaxrec import _compat
 from jaxrec.graph._ir import Value
 from jaxrec.graph._jvp import jvp_graph
 from jaxrec.invocation._params import Params
+from jaxrec.primitives._multiple import multiple
 from jaxrec.primitives._native import on_device
 from jaxrec.primitives._primitives import rec_p, zero_tangent
 from jaxrec.schedule._plan import LanePattern
@@ -134,7 +135,9 @@ def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | N
         )
     if jvp is None:
         return None
-    made = program.cache.once(("derivative", positions), lambda: split(jvp.graph))
+    made = program.cache.once(
+        ("derivative", positions), lambda: split(jvp.graph, jvp.dots | program.tangents)
+    )
     return _Derivative(made, jvp.tangents, jvp.moves) if made.native is not None else None
 
 
@@ -177,7 +180,7 @@ def _combined(
             for t, p in zip(tangents, patterns, strict=True)
         ]
         each = jnp.concatenate(weights).reshape(*x.shape[:2], *(1,) * (x.ndim - 2))
-        return jnp.sum(each * x, axis=0)
+        return jnp.sum(multiple(jnp.broadcast_to(each, x.shape), x), axis=0)
 
     return list(map(of_result, columns))
 

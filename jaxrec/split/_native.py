@@ -12,7 +12,7 @@ side, which is what lets one worker steal from another.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from jaxrec.split._native_code import Builder, finish
 from jaxrec.split._native_loops import Loop, Loops
 from jaxrec.split._registers import ArrayTable, ControlValues, each, shaped
 from jaxrec.split._scalar import DTYPES, Registers
+from jaxrec.split._tangents import find_tangents
 
 _MOST_REGISTERS = 1024
 _MOST_INSTRUCTIONS = 20_000
@@ -65,18 +66,21 @@ class _NotScalarError(Exception):
     """The graph needs a value that the machine cannot compute."""
 
 
-def compile_native(graph: Graph, binding: Binding, order: int = 0) -> NativeProgram | None:
+def compile_native(
+    graph: Graph, binding: Binding, order: int = 0, tangents: frozenset[Value] = frozenset()
+) -> NativeProgram | None:
     """Compiles a graph for the native machine, or returns None if it does not qualify.
 
     Args:
         graph: the graph.
         binding: its planes.
         order: how often derivatives have been taken of its results.
+        tangents: the tangents in a graph that computes derivatives, see `find_tangents`.
     """
     try:
-        _Scope(graph, binding).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
+        _Scope(graph, binding, ()).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
         graph = without_rules(graph, order, binding.derived)
-        scope = _Scope(graph, binding)
+        scope = _Scope(graph, binding, tangents)
         scope.check(_native_ops.is_known)
         compiled = [_compile_function(scope, f) for f in graph.functions]
     except _NotScalarError:
@@ -93,10 +97,15 @@ def compile_native(graph: Graph, binding: Binding, order: int = 0) -> NativeProg
 class _Scope:
     """What all functions of a graph share: the arrays that calls read, and what is needed."""
 
-    def __init__(self, graph: Graph, binding: Binding) -> None:
+    def __init__(self, graph: Graph, binding: Binding, tangents: Iterable[Value]) -> None:
         self.graph, self.outer_of = graph, binding.outer_of
-        self.arrays, self.deciding = binding, binding.deciding
         self.loops = Loops(graph)
+        self.tangents = find_tangents(graph, self.loops, tangents)
+        # XLA computes the others beforehand, and makes NaN of zero times infinity.
+        makers = ((v, graph.makers.get(v)) for v in binding.derived & self.tangents)
+        own = {v for v, op in makers if isinstance(op, Prim) and _native_ops.is_known(op)}
+        self.arrays = dataclasses.replace(binding, derived=binding.derived - own)
+        self.deciding = binding.deciding
         self.needed: set[Atom] = set()
         self.table = ArrayTable(self.arrays)
 
@@ -175,7 +184,12 @@ class _FunctionCompiler:
         params = scope.passed(function)
         self.to = Builder(sum(p.aval.size for p in params))
         self.values = ControlValues(
-            scope.loops.makers, scope.arrays, scope.deciding, scope.table, self.to
+            scope.loops.makers,
+            scope.arrays,
+            scope.deciding,
+            scope.table,
+            self.to,
+            tangents=scope.tangents,
         )
         first = 0
         for param in params:

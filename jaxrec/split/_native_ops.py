@@ -8,12 +8,13 @@ it decides must be what cells compute, and no use for the others: cells move row
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxrec.graph._ir import Prim
 from jaxrec.split import _native_arrays, _scalar
-from jaxrec.split._scalar import Emitter, Registers, each_register, fits
+from jaxrec.split._scalar import Emitter, Registers, each_register, fits, selected
 
 _UNARY = {
     "exp": "EXP",
@@ -57,8 +58,19 @@ def is_known(op: Prim) -> bool:
     return op.name in _OPERATIONS and _OPERATIONS[op.name][0](op)
 
 
-def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Sequence[Registers]:
-    """Emits the instructions of an operation and returns the registers of its results."""
+def compile_op(
+    op: Prim, args: Sequence[Registers], tangents: Sequence[bool], to: Emitter
+) -> Sequence[Registers]:
+    """Emits the instructions of an operation and returns the registers of its results.
+
+    Args:
+        op: the operation.
+        args: the registers of its operands.
+        tangents: which operands are tangents: of zero a multiple is zero.
+        to: the code that grows.
+    """
+    if any(tangents) and op.name in _MULTIPLE:
+        return [_MULTIPLE[op.name](op, args, tangents, to)]
     if _scalar.is_known(op):
         return [_scalar.compile_op(op, args, to)]
     return _OPERATIONS[op.name][1](op, args, to)
@@ -86,17 +98,39 @@ def _is_product_of_vectors(op: Prim) -> bool:
     return is_number and a.size > 0 and a.dtype == b.dtype == op.outputs[0].aval.dtype != bool
 
 
-def _product_of_vectors(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
+def _product(
+    op: Prim, args: Sequence[Registers], tangents: Sequence[bool], to: Emitter
+) -> Registers:
+    dtype = op.outputs[0].aval.dtype
+    return _multiple("MUL" if op.name == "mul" else "DIV", args, tangents, dtype, to)
+
+
+def _multiple(
+    opcode: str, args: Sequence[Registers], tangents: Sequence[bool], dtype: Any, to: Emitter
+) -> Registers:
+    """A product or quotient; zero if a tangent in it is."""
+    result = each_register(lambda a, b: to.emit(opcode, dtype, a, b), *args)
+    for x, is_tangent in zip(args, tangents, strict=True):
+        if is_tangent:
+            zero = to.constant(0, dtype)
+            is_zero = each_register(lambda r, zero=zero: to.emit("EQ", dtype, r, zero), x)
+            result = selected(is_zero, result, x, dtype, to)
+    return result
+
+
+def _product_of_vectors(
+    op: Prim, args: Sequence[Registers], tangents: Sequence[bool], to: Emitter
+) -> Registers:
     (left, right), _ = op.eqn.params["dimension_numbers"]
     out = op.outputs[0].aval
     flat = [
         x.transpose([*(k for k in range(x.ndim) if k not in axes), *axes]).ravel()
         for x, axes in zip(args, (left, right), strict=True)
     ]
-    first, *rest = [to.emit("MUL", out.dtype, a, b) for a, b in zip(*flat, strict=True)]
+    first, *rest = _multiple("MUL", flat, tangents, out.dtype, to)
     for register in rest:
         first = to.emit("ADD", out.dtype, first, register)
-    return [np.full(out.shape, first, dtype=object)]
+    return np.full(out.shape, first, dtype=object)
 
 
 def _cumulative(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
@@ -119,7 +153,10 @@ _Test = Callable[[Prim], bool]
 _OPERATIONS: dict[str, tuple[_Test, _Compiler]] = {
     **dict.fromkeys((*_UNARY, *_BINARY), (_is_short, _library)),
     **dict.fromkeys(_CUMULATIVE, (_always, _cumulative)),
-    "dot_general": (_is_product_of_vectors, _product_of_vectors),
+    "dot_general": (
+        _is_product_of_vectors,
+        lambda op, args, to: [_product_of_vectors(op, args, (False, False), to)],
+    ),
     "pad": (_always, _native_arrays.pad),
     "split": (_always, _native_arrays.split),
     "argmax": (_native_arrays.is_of_one_axis, _native_arrays.place_of_best),
@@ -134,3 +171,5 @@ _OPERATIONS: dict[str, tuple[_Test, _Compiler]] = {
     ),
 }
 """For each operation which of its forms the machine has, and what emits it."""
+
+_MULTIPLE = {"mul": _product, "div": _product, "dot_general": _product_of_vectors}

@@ -72,6 +72,7 @@ class Program:
         nested: what a call takes of a recursion that only nests.
         shared_elements: the most elements of matrices that a wave reads once for all its rows.
         native: the program for the native machine, if all values are scalars.
+        tangents: of a program that computes derivatives, see `jaxrec/split/_tangents.py`.
         order: how often derivatives have been taken of what the program computes: with each,
             functions with derivative rules of their own are replaced by the code of their rules.
         cache: what later stages have made from this program, so that it is made once.
@@ -99,6 +100,7 @@ class Program:
     nested: Nested
     shared_elements: int
     native: NativeProgram | None
+    tangents: frozenset[Value]
     order: int = 0
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
@@ -116,7 +118,7 @@ class Program:
     def _native_of(self, order: int) -> NativeProgram | None:
         if self.native is None:
             return None
-        return compile_native(self.graph, self.binding, order)
+        return compile_native(self.graph, self.binding, order, self.tangents)
 
     def let_go(self) -> None:
         """Forgets what was made from the program: JAX holds it for as long as the program does."""

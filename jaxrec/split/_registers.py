@@ -54,6 +54,7 @@ class ControlValues:
         to: the code that grows.
         imports: values that cells make.
         read: what appends a read of such a value and returns the register that it fills.
+        tangents: the values that are tangents.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class ControlValues:
         to: Assembler,
         imports: frozenset[Value] = frozenset(),
         read: Callable[[Value], int] | None = None,
+        tangents: frozenset[Atom] = frozenset(),
     ) -> None:
         self._makers, self._arrays, self._deciding = makers, arrays, deciding
         self._table, self._to = table, to
-        self._imports, self._read = imports, read
+        self._imports, self._read, self._tangents = imports, read, tangents
         self.registers: dict[Value, Registers] = {}
 
     def get(self, atom: Atom) -> Registers:
@@ -125,7 +127,8 @@ class ControlValues:
 
     def _results(self, op: Prim) -> Sequence[Registers]:
         if not self._arrays.is_load(op):
-            return _native_ops.compile_op(op, [self._ready(a) for a in op.inputs], self._to)
+            tangents = [atom in self._tangents for atom in op.inputs]
+            return _native_ops.compile_op(op, list(map(self._ready, op.inputs)), tangents, self._to)
         array = op.inputs[0]
         assert isinstance(array, Value)
         indices = [self._ready(a) for a in op.inputs[1:]]

@@ -24,8 +24,12 @@ from jaxrec.split._program import CellSpec, Program
 from jaxrec.split._registers import ArrayTable
 
 
-def split(graph: Graph) -> Program:
+def split(graph: Graph, tangents: frozenset[Value] = frozenset()) -> Program:
     """Splits a graph into the two planes.
+
+    Args:
+        graph: the graph.
+        tangents: of one that computes derivatives.
 
     Raises:
         SignatureError: a function is shared whose calls cannot be compared.
@@ -42,7 +46,7 @@ def split(graph: Graph) -> Program:
     ]
     for function, code in zip(graph.functions, codes, strict=True):
         check_shared(function, code.data_params)
-    return _assemble(graph, binding, cells, bundles, codes, table)
+    return _assemble(graph, binding, cells, bundles, codes, table, tangents)
 
 
 def _assemble(
@@ -52,6 +56,7 @@ def _assemble(
     bundles: Bundles,
     codes: Sequence[Code],
     table: ArrayTable,
+    tangents: frozenset[Value],
 ) -> Program:
     entry, entry_code = graph.entry, codes[0]
     outers = tuple(v for v in entry.params if v in binding.outer_of) + graph.captured
@@ -84,7 +89,8 @@ def _assemble(
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
         nested=nested_work(graph, cells),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
-        native=compile_native(graph, binding),
+        native=compile_native(graph, binding, tangents=tangents),
+        tangents=tangents,
     )
 
 

@@ -1,0 +1,65 @@
+"""The primitive `multiple`: a tangent times a number, and zero where the tangent is.
+
+What a result does not depend on has a tangent or a cotangent of zero. JAX's reverse mode carries
+this zero back through the operations, whose derivatives are often finite where the whole derivative
+is not: a number that has overflowed, and that the loss leaves out. Here the whole derivative is
+known alone, and zero times infinity would be NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+
+from jaxrec import _compat
+from jaxrec._equation import varying_together
+
+multiple_p = Primitive("multiple")
+multiple_p.multiple_results = True
+_compat.define_impl(multiple_p)
+
+
+def multiple(tangent: Any, x: Any) -> Any:
+    """A tangent times a number of the same type, element by element; linear in the tangent."""
+    return multiple_p.bind(*varying_together([tangent, x]))[0]
+
+
+@multiple_p.def_abstract_eval
+def _types(tangent: Any, x: Any) -> list[ShapedArray]:
+    aval = ShapedArray(tangent.shape, tangent.dtype)
+    return [_compat.with_vma(aval, _compat.common_vma([tangent, x]))]
+
+
+def _product(tangent: Any, x: Any) -> list[Any]:
+    return [jnp.where(tangent == 0, tangent, tangent * x)]
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    pairs = zip(tangents, reversed(primals), strict=True)
+    dots = [multiple(t, other) for t, other in pairs if type(t) is not _compat.Zero]
+    return [multiple(*primals)], [sum(dots[1:], dots[0])]
+
+
+def _transpose(cts: Sequence[Any], _: Any, x: Any) -> list[Any]:
+    (ct,) = cts
+    return [ct if type(ct) is _compat.Zero else multiple(ct, x), None]
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[Any]) -> Any:
+    mapped = [k for k, dim in enumerate(dims) if dim is not _compat.not_mapped]
+    size = operands[mapped[0]].shape[dims[mapped[0]]]
+    rows = [
+        jnp.moveaxis(x, dim, 0) if k in mapped else jnp.broadcast_to(x, (size, *jnp.shape(x)))
+        for k, (x, dim) in enumerate(zip(operands, dims, strict=True))
+    ]
+    return [multiple(*rows)], [0]
+
+
+_compat.register_lowering(multiple_p, _product)
+_compat.register_jvp(multiple_p, _jvp)
+_compat.register_transpose(multiple_p, _transpose)
+_compat.register_batching(multiple_p, _batch)
