@@ -173,3 +173,4 @@ _OPERATIONS: dict[str, tuple[_Test, _Compiler]] = {
 """For each operation which of its forms the machine has, and what emits it."""
 
 _MULTIPLE = {"mul": _product, "div": _product, "dot_general": _product_of_vectors}
+"""Operations whose result is a multiple of a tangent among their operands."""
