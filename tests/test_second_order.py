@@ -148,3 +148,24 @@ def test_where_every_call_has_a_key_of_its_own(executor):
     with jr.executor(executor):
         found = jax.hessian(lambda x: drawn(key, x, 2))(0.3)
     np.testing.assert_allclose(found, -(scale**2) * jnp.sin(0.3 * scale), rtol=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+@pytest.mark.parametrize("fun", [sines, shrunk], ids=lambda f: f.__name__)
+def test_a_second_eager_call_compiles_nothing(fun, executor, caplog):
+    def loss(x):
+        made = fun(x, 2) if fun is sines else fun(0.5 * jnp.eye(2) + 0.1, x, 3)
+        return jnp.sum(made**2)
+
+    x = jnp.float32(0.7) if fun is sines else jnp.array([0.9, 1.1])
+
+    def derivatives():
+        product = jax.jvp(jax.grad(loss), (x,), (x,))[1]
+        return jax.hessian(loss)(x), product, jax.jacrev(jax.jacrev(loss))(x)
+
+    with jr.executor(executor):
+        first = derivatives()
+        with jax.log_compiles(), caplog.at_level("WARNING"):
+            second = derivatives()
+    assert "Compiling" not in caplog.text
+    jax.tree.map(np.testing.assert_array_equal, first, second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,7 @@ from jaxrec.primitives._stacking import (
     with_residuals,
     zeros_of,
 )
+from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.transpose._backward import Want, run_backward
 from jaxrec.transpose._unread import without_unread
@@ -116,7 +118,7 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)
 
-    def run(operands: list[Any], given: list[Any]) -> list[Any]:
+    def run(tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
         repeated = [
             jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
             for k, x in enumerate(operands)
@@ -130,7 +132,8 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
         asked = len(wrt.positions)
         return over_stack(lambda *cts: list(pull(read(cts)))[:asked], wrt.stack)(*given)
 
-    return jvp_of_replay(run, call, tangents)
+    again = call.compiled_apart(("backward", positions), run)
+    return jvp_of_replay(functools.partial(again, tables), call, tangents)
 
 
 _compat.register_jvp(rec_backward_p, _backward_jvp)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ from jaxrec.primitives._stacking import (
     with_residuals,
     zeros_of,
 )
+from jaxrec.schedule._layout import Tables
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import has_cotangent
 from jaxrec.transpose._outer import zero_of
@@ -152,7 +154,7 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)
 
-    def run(operands: list[Any], given: list[Any]) -> list[Any]:
+    def run(tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
         at = replayed(params, tables, operands, positions)
 
         def once(*given: Any) -> list[Any]:
@@ -161,7 +163,8 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
 
         return over_stack(once, wrt.stack)(*given)
 
-    return jvp_of_replay(run, call, tangents)
+    again = call.compiled_apart(("linear", positions), run)
+    return jvp_of_replay(functools.partial(again, tables), call, tangents)
 
 
 _compat.register_jvp(rec_linear_p, _linear_jvp)

@@ -5,7 +5,7 @@ The state, an int32, says which run the others are of; see `MADE`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -111,6 +111,17 @@ class LinearCall:
 
     def backward(self) -> Backward:
         return backward_of(self.params, self.wrt, [_compat.aval_of(x) for x in self.primals])
+
+    def compiled_apart(self, key: tuple[Any, ...], run: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of arrays alone as one program, where it is not a part of another.
+
+        What it computes follows from the key. JAX keeps what it makes of this program (derivatives,
+        batches, code), and would make it of the operations anew for every call.
+        """
+        if _compat.is_staged():
+            return run
+        program = self.params.program
+        return program.cache.once((key, self.params, self.wrt), lambda: jax.jit(run))
 
     @property
     def changed(self) -> list[Any]:
