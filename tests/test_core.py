@@ -307,7 +307,7 @@ def test_a_cycle_ends_with_the_same_message_for_any_number_of_workers(workers: i
         "RecursionLimitError: tree_lstm made more than 1000 calls without ending; a base case is "
         "missing or its condition is never met (a cycle in the indices?). Call path: tree_lstm -> "
         "tree_lstm[0] -> tree_lstm[0] -> ... (997 more) ... -> tree_lstm[0] with arguments (i=0). "
-        "If it ends, declare how many calls it makes: rec_fn(max_calls=...).",
+        "If it ends, declare at least as many calls as it makes: rec_fn(max_calls=...).",
     )
 
 

@@ -55,7 +55,7 @@ std::string limit_text(const Program& program, const Names& names,
          "; a base case is missing or its condition is never met (a cycle in the indices?). Call "
          "path: " +
          format_path(names, path) + format_args(program, names, last) +
-         ". If it ends, declare how many calls it makes: rec_fn(max_calls=...).";
+         ". If it ends, declare at least as many calls as it makes: rec_fn(max_calls=...).";
 }
 
 // A negative index counts from the end: the size of the axis was added to it already.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrec.data._arguments import check_integers
 from jaxrec.data._forest import Forest, Int32, check_order, pack, pad, select
 from jaxrec.data._tree import Tree
 from jaxrec.data._vocabulary import Vocabulary
@@ -105,6 +106,7 @@ def batches(
         [0 1] [1. 1.] 64
         [ 2 -1] [1. 0.] 64
     """
+    check_integers("batches", size=size, max_shapes=max_shapes, base=base)
     if size < 1 or max_shapes < 1:
         raise ValueError(
             f"batches: got size={size}, max_shapes={max_shapes}, expected 1 or more of each"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from jaxrec.data._arguments import check_integers, check_trees, check_type
 from jaxrec.data._tree import NO_LABEL, Tree
 from jaxrec.data._vocabulary import Vocabulary
 
@@ -114,8 +115,9 @@ def pack(trees: Iterable[Tree], vocabulary: Vocabulary, pad_to: int | None = Non
         >>> forest.token.tolist(), forest.left.tolist(), forest.roots.tolist()
         ([1, 2, -1, -1], [-1, -1, 0, -1], [2])
     """
-    if isinstance(trees, Tree):
-        raise TypeError("pack: got a Tree, expected a sequence of them: pass [tree]")
+    check_trees("pack", trees)
+    check_type("pack", "vocabulary", vocabulary, Vocabulary)
+    check_integers("pack", pad_to=pad_to)
     columns = _Columns()
     for number, tree in enumerate(trees):
         if not isinstance(tree, Tree):
@@ -156,6 +158,8 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
         >>> unpack(pack([Tree(4, "good"), Tree(2, "film")], vocabulary), vocabulary)
         [Tree('(4 good)'), Tree('(2 <unk>)')]
     """
+    check_type("unpack", "forest", forest, Forest)
+    check_type("unpack", "vocabulary", vocabulary, Vocabulary)
     check_order(forest, "unpack")
     end = int(np.max(np.asarray(forest.roots), initial=NONE)) + 1
     nodes = (forest.label, forest.token, forest.left, forest.right)

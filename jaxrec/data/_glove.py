@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrec.data._arguments import check_type
 from jaxrec.data._vocabulary import Vocabulary
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -68,6 +69,7 @@ def glove(
     Source:
         Pennington et al., "GloVe: Global Vectors for Word Representation", EMNLP 2014.
     """
+    check_type("glove", "vocabulary", vocabulary, Vocabulary)
     rows = {word: row for row, word in enumerate(vocabulary.words)}
     found: dict[int, list[float]] = {}
     dim = 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from jaxrec.data._arguments import check_integers
 from jaxrec.data._tree import NO_LABEL, Tree
 
 _END = "]"
@@ -92,11 +93,12 @@ def listops(
         Nangia and Bowman, "ListOps: A Diagnostic Dataset for Latent Tree Learning", NAACL Student
         Research Workshop 2018, section 3.
     """
-    if num < 0 or max_depth < 1 or max_args < 2 or not 0 <= op_prob <= 1:
+    check_integers("listops", seed=seed, num=num, max_depth=max_depth, max_args=max_args)
+    if seed < 0 or num < 0 or max_depth < 1 or max_args < 2 or not 0 <= op_prob <= 1:
         raise ValueError(
             f"listops: got num={num}, max_depth={max_depth}, max_args={max_args}, "
-            f"op_prob={op_prob}; expected num >= 0, max_depth >= 1, max_args >= 2 and op_prob "
-            "from 0 to 1"
+            f"op_prob={op_prob}, seed={seed}; expected num >= 0, max_depth >= 1, max_args >= 2, "
+            "op_prob from 0 to 1 and seed >= 0"
         )
     rng = np.random.default_rng(seed)
     return [_expression(rng, max_depth, max_args, op_prob) for _ in range(num)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrec.data._arguments import check_integers, check_trees
 from jaxrec.data._parse import Grammar, LineError, parse_line
 from jaxrec.data._tree import Tree
 
@@ -92,6 +93,9 @@ def read_treebank(
         Socher et al., "Recursive Deep Models for Semantic Compositionality Over a Sentiment
         Treebank", EMNLP 2013 (the format).
     """
+    check_integers("read_treebank", num_labels=num_labels)
+    if num_labels is not None and num_labels < 1:
+        raise ValueError(f"read_treebank: got num_labels={num_labels}, expected 1 or more, or None")
     path = Path(path)
     grammar = Grammar(num_labels, binary, unlabelled)
     if not path.is_dir():
@@ -126,6 +130,7 @@ def write_treebank(path: str | os.PathLike[str], trees: Iterable[Tree]) -> None:
         ...     print(file.read_text(encoding="utf-8").strip())
         (2 and\/or)
     """
+    check_trees("write_treebank", trees)
     lines = [f"{_writable(tree)}\n" for tree in trees]
     Path(path).write_bytes("".join(lines).encode("utf-8"))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jaxrec.data._arguments import check_integers, check_trees
 from jaxrec.data._tree import Tree
 
 UNKNOWN = "<unk>"
@@ -50,6 +51,8 @@ class Vocabulary:
             ValueError: If a word comes twice.
             TypeError: If there is anything but words.
         """
+        if words is None:
+            raise TypeError("Vocabulary: got None, expected a list of words")
         given = list(words)
         wrong = [word for word in given if not isinstance(word, str)]
         if wrong or isinstance(words, str):
@@ -87,6 +90,8 @@ class Vocabulary:
             >>> Vocabulary.build([Tree(2, children=(Tree(2, "a"), Tree(2, "b")))]).words
             ('<unk>', 'a', 'b')
         """
+        check_trees("Vocabulary.build", trees)
+        check_integers("Vocabulary.build", min_count=min_count)
         if min_count < 1:
             raise ValueError(f"Vocabulary.build: got min_count={min_count}, expected 1 or more")
         counts = Counter(word.lower() if lower else word for tree in trees for word in tree.words())

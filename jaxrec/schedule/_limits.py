@@ -111,8 +111,8 @@ def limit_text(name: str, what: str, path: Sequence[str], args: str) -> str:
     """The text of a `RecursionLimitError` of the function `name`, as the core writes it."""
     return (
         f"{name} {what}; a base case is missing or its condition is never met (a cycle in the "
-        f"indices?). Call path: {_with_args(path, args)}. If it ends, declare how many calls it "
-        "makes: rec_fn(max_calls=...)."
+        f"indices?). Call path: {_with_args(path, args)}. If it ends, declare at least as many "
+        "calls as it makes: rec_fn(max_calls=...)."
     )
 
 
