@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrec.graph._ir import Prim
+from jaxrec.graph._ir import Const, Prim
 from jaxrec.split import _native_arrays, _scalar
 from jaxrec.split._scalar import Emitter, Registers, each_register, fits, selected
 
@@ -102,6 +102,8 @@ def _product(
     op: Prim, args: Sequence[Registers], tangents: Sequence[bool], to: Emitter
 ) -> Registers:
     dtype = op.outputs[0].aval.dtype
+    if any(isinstance(x, Const) and x.value != 0 and np.isfinite(x.value) for x in op.inputs):
+        tangents = (False, False)  # zero it stays
     return _multiple("MUL" if op.name == "mul" else "DIV", args, tangents, dtype, to)
 
 
