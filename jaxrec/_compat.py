@@ -212,6 +212,12 @@ def _has_explicit_axes(value: Any) -> bool:
     return isinstance(at, jax.sharding.NamedSharding) and not at.mesh.are_all_axes_auto
 
 
+def is_on_explicit_mesh(value: Any) -> bool:
+    """Whether the type of a value says how it is divided over a mesh."""
+    at: Any = getattr(aval_of(value), "sharding", None)
+    return _has_explicit_axes(aval_of(value)) and not at.mesh.empty
+
+
 def _with_auto_axes(value: Any) -> Any:
     if not _has_explicit_axes(value):
         return value

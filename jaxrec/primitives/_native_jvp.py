@@ -53,6 +53,8 @@ def native_jvp(
     sizes = [math.prod(np.shape(x)[pattern is not None :]) for x, pattern in pairs]
     if sum(sizes) > _MOST_DIRECTIONS:
         return None
+    if len(positions) > 1 and any(map(_compat.is_on_explicit_mesh, operands)):
+        return None  # JAX does not concatenate what is divided in different ways
     derivative = _derivative(params.program, tuple(positions))
     if derivative is None:
         return None
