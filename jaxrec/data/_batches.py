@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxrec.data._arguments import check_integers
+from jaxrec.data._arguments import check_integers, check_type
 from jaxrec.data._forest import Forest, Int32, check_order, pack, pad, select
 from jaxrec.data._tree import Tree
 from jaxrec.data._vocabulary import Vocabulary
@@ -131,6 +131,7 @@ def _corpus(trees: Sequence[Tree] | Forest, vocabulary: Vocabulary | None) -> Fo
         return trees
     if vocabulary is None:
         raise ValueError("batches: got trees without a vocabulary; pass one, or a packed forest")
+    check_type("batches", "vocabulary", vocabulary, Vocabulary)
     return pack(trees, vocabulary)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
+from jaxrec.data._arguments import check_integers
 from jaxrec.data._forest import NONE, Array, Int32
 
 
@@ -144,6 +145,7 @@ def _check_acyclic(caller: str, parent: Int32) -> None:
 
 def pad_columns(caller: str, pad_to: int | None, *columns: Int32) -> list[Int32]:
     """The columns with -1 at the end until they have `pad_to` entries."""
+    check_integers(caller, pad_to=pad_to)
     nodes = len(columns[0])
     extra = 0 if pad_to is None else pad_to - nodes
     if extra < 0:

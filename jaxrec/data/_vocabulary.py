@@ -51,14 +51,11 @@ class Vocabulary:
             ValueError: If a word comes twice.
             TypeError: If there is anything but words.
         """
-        if words is None:
-            raise TypeError("Vocabulary: got None, expected a list of words")
-        given = list(words)
+        is_list = isinstance(words, Iterable) and not isinstance(words, str)
+        given: list[Any] = list(words) if is_list else [words]
         wrong = [word for word in given if not isinstance(word, str)]
-        if wrong or isinstance(words, str):
-            raise TypeError(
-                f"Vocabulary: got {wrong[0] if wrong else words!r}, expected a list of words"
-            )
+        if wrong or not is_list:
+            raise TypeError(f"Vocabulary: got {(wrong or given)[0]!r}, expected a list of words")
         spelled = (word.lower() if lower else word for word in given)
         kept = [UNKNOWN, *(word for word in spelled if word != UNKNOWN)]
         ids = {word: number for number, word in enumerate(kept)}

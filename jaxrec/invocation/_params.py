@@ -138,9 +138,11 @@ def plan_inputs(params: Params, operands: Sequence[Any]) -> PlanInputs:
     """What the scheduler reads; arrays that bodies compute from outer values are computed here."""
     outers = operands[: params.num_outers]
     read = params.program.control_outers
+    key = "control", params.patterns, params.lanes
+    reader = params.program.cache.once(key, lambda: ControlArrays(params, read))
     return PlanInputs(
         tuple(operands[params.num_outers : params.first_data]),
-        tuple(control_arrays(params, read, outers)),
+        tuple(reader(outers)),
         tuple(control_pattern(params, value) for value in read),
     )
 
@@ -155,24 +157,35 @@ def control_pattern(params: Params, value: Value) -> LanePattern | None:
     return (1, params.lanes) if len(patterns) > 1 else next(iter(patterns), None)
 
 
-def control_arrays(params: Params, values: Sequence[Value], outers: Sequence[Any]) -> list[Any]:
-    """Outer arrays and those computed from outer arrays; where nothing traces in one program."""
-    program = params.program
-    given = dict(zip(program.outers, outers, strict=True))
-    derived = tuple(value for value in values if value not in given)
+class ControlArrays:
+    """Makes what the machines read of the outer values: outer arrays, and what is computed of them.
 
-    def compute(*outers: Any) -> list[Any]:
-        return [_derived_array(params, value, outers) for value in derived]
+    Args:
+        params: of the invocation.
+        values: the arrays.
+    """
 
-    if derived and _compat.evaluates_now() and all(map(_compat.is_concrete, outers)):
-        key = "derived", derived, params.patterns, params.lanes
-        run = program.cache.once(key, lambda: jax.jit(compute))
-        with _compat.without_checks():  # as below
-            made = _compat.as_if_alone(run, outers)
-    else:
-        made = compute(*outers)
-    given.update(zip(derived, made, strict=True))
-    return [given[value] for value in values]
+    def __init__(self, params: Params, values: Sequence[Value]) -> None:
+        outers = params.program.outers
+        self._params = params
+        self._derived = [v for v in values if v not in outers]
+        found = [*outers, *self._derived]
+        self._where = [found.index(v) for v in values]
+        self._at_once = jax.jit(self._made)
+
+    def __call__(self, outers: Sequence[Any]) -> list[Any]:
+        """The arrays, from the outer values; computed ones in one program where nothing traces."""
+        found = [*outers, *self._made_of(outers)] if self._derived else outers
+        return [found[k] for k in self._where]
+
+    def _made_of(self, outers: Sequence[Any]) -> list[Any]:
+        if not _compat.evaluates_now() or not all(map(_compat.is_concrete, outers)):
+            return self._made(*outers)
+        with _compat.without_checks():  # as `_derived_array`
+            return _compat.as_if_alone(self._at_once, outers)
+
+    def _made(self, *outers: Any) -> list[Any]:
+        return [_derived_array(self._params, value, outers) for value in self._derived]
 
 
 def _derived_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:

@@ -83,7 +83,7 @@ class Batch:
             if k < self.single.first_data and _compat.is_known(x):  # and stays so inside of jit
                 return _compat.on_known(lambda x: self._root(x, dim), x)
             return self._root(x, dim)
-        x = _at_front(x, dim, self.size)
+        x = at_front(x, dim, self.size)
         if self.single.patterns[k] is None:
             return x
         if self._repeats[k] > 1:
@@ -92,7 +92,7 @@ class Batch:
 
     def _root(self, x: Any, dim: Any) -> Any:
         """An argument of the roots, of one example each, for the lanes of all."""
-        x = _at_front(x, dim, self.size)
+        x = at_front(x, dim, self.size)
         return x if self._bare else x.reshape(self.size * self.single.lanes, *x.shape[2:])
 
     def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
@@ -141,7 +141,7 @@ class Batch:
         self, values: Sequence[Any], dims: Sequence[Any], reports: tuple[Any, Any] | None
     ) -> list[Any]:
         """Lays out cotangents of the differentiable part of an outcome."""
-        fronted = [_at_front(x, d, self.size) for x, d in zip(values, dims, strict=True)]
+        fronted = [at_front(x, d, self.size) for x, d in zip(values, dims, strict=True)]
         count = len(fronted) // 2 if reports else len(fronted)
         laid = [jax.lax.collapse(x, 0, 2) for x in fronted[:count]]
         if reports:
@@ -195,7 +195,8 @@ def axis_size(operands: Sequence[Any], dims: Sequence[Any]) -> int:
     )
 
 
-def _at_front(x: Any, dim: Any, size: int) -> Any:
+def at_front(x: Any, dim: Any, size: int) -> Any:
+    """An operand with the axis that `vmap` maps in front; one that is not mapped is repeated."""
     if dim is _compat.not_mapped:
         broadcast = np.broadcast_to if isinstance(x, np.ndarray) else jnp.broadcast_to
         return broadcast(x, (size, *np.shape(x)))

@@ -17,6 +17,7 @@ from jax.extend.core import Primitive
 
 from jaxrec import _compat
 from jaxrec._equation import varying_together
+from jaxrec.primitives._batching import at_front, axis_size
 
 multiple_p = Primitive("multiple")
 multiple_p.multiple_results = True
@@ -50,13 +51,8 @@ def _transpose(cts: Sequence[Any], _: Any, x: Any) -> list[Any]:
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[Any]) -> Any:
-    mapped = [k for k, dim in enumerate(dims) if dim is not _compat.not_mapped]
-    size = operands[mapped[0]].shape[dims[mapped[0]]]
-    rows = [
-        jnp.moveaxis(x, dim, 0) if k in mapped else jnp.broadcast_to(x, (size, *jnp.shape(x)))
-        for k, (x, dim) in enumerate(zip(operands, dims, strict=True))
-    ]
-    return [multiple(*rows)], [0]
+    size, pairs = axis_size(operands, dims), zip(operands, dims, strict=True)
+    return [multiple(*(at_front(x, dim, size) for x, dim in pairs))], [0]
 
 
 _compat.register_lowering(multiple_p, _product)

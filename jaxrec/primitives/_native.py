@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._host_options import default_device
-from jaxrec.invocation._params import Params, control_arrays, control_pattern
+from jaxrec.invocation._params import ControlArrays, Params, control_pattern
 from jaxrec.invocation._results import outcome_types
 from jaxrec.schedule._native import NativeCall, run_in_program, run_on_host
 from jaxrec.split._native import NativeProgram
@@ -33,6 +33,7 @@ class Prepared:
         types = tuple(outcome_types(params))
         self.call = NativeCall(native, params.lanes, patterns, params.declared, workers, types)
         self.may_be_bad = any(np.issubdtype(t.dtype, np.inexact) for t in types)
+        self._arrays = ControlArrays(params, native.outers)
         self._positions = _roots(params, native)
 
     def roots(self, operands: Sequence[Any]) -> list[Any]:
@@ -41,8 +42,7 @@ class Prepared:
 
     def outers(self, operands: Sequence[Any]) -> list[Any]:
         """The arrays that all calls read."""
-        outers = operands[: self.params.num_outers]
-        return control_arrays(self.params, self._native.outers, outers)
+        return self._arrays(operands[: self.params.num_outers])
 
 
 def prepared(params: Params) -> Prepared:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from jaxrec.graph._ir import Prim
-from jaxrec.split._scalar import Emitter, Registers, clamped, each_register, selected
+from jaxrec.split._scalar import Emitter, Registers, clamped, each_register, selected, taken
 
 _MOST_CHOICES = 256
 """Elements that are chosen or left, one after the other."""
@@ -97,7 +97,10 @@ def gather(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
     for where in np.ndindex(*blocks.shape):
         block = x
         for axis, index in zip(numbers.start_index_map, indices[where], strict=True):
-            block = _taken(block, axis, index, index_type, out.dtype, lost, to)
+            block = taken(block, axis, 1, index, index_type, out.dtype, to)
+            if lost is not None:
+                inside = _is_inside(index, index_type, x.shape[axis], to)
+                block = selected(inside, lost, block, out.dtype, to)
         blocks[where] = np.squeeze(block, axis=tuple(numbers.collapsed_slice_dims))
     rows = [blocks[where] for where in np.ndindex(*blocks.shape)]
     offset = numbers.offset_dims
@@ -105,26 +108,6 @@ def gather(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
     stacked = np.stack(rows) if rows else np.empty((0, *shape), dtype=object)
     stacked = stacked.reshape(*blocks.shape, *shape)
     return [np.moveaxis(stacked, range(blocks.ndim, stacked.ndim), offset)]
-
-
-def _taken(
-    x: Registers,
-    axis: int,
-    index: int,
-    index_type: Any,
-    dtype: Any,
-    lost: Registers | None,
-    to: Emitter,
-) -> Registers:
-    """One element along an axis: that nearest to the index, or another value for one outside."""
-    size = x.shape[axis]
-    result = x.take([0], axis)
-    for k in range(1, size):
-        reached = to.emit("GE", index_type, index, to.constant(k, index_type))
-        result = selected(reached, result, x.take([k], axis), dtype, to)
-    if lost is not None:
-        result = selected(_is_inside(index, index_type, size, to), lost, result, dtype, to)
-    return result
 
 
 def _is_inside(index: int, dtype: Any, size: int, to: Emitter) -> int:

@@ -71,7 +71,6 @@ class Program:
         row_flops: arithmetic of one call of the most expensive cell.
         nested: what a call takes of a recursion that only nests.
         shared_elements: the most elements of matrices that a wave reads once for all its rows.
-        native: the program for the native machine, if all values are scalars.
         tangents: of a program that computes derivatives, see `jaxrec/split/_tangents.py`.
         order: how often derivatives have been taken of what the program computes: with each,
             functions with derivative rules of their own are replaced by the code of their rules.
@@ -99,7 +98,6 @@ class Program:
     row_flops: float
     nested: Nested
     shared_elements: int
-    native: NativeProgram | None
     tangents: frozenset[Value]
     order: int = 0
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
@@ -110,15 +108,13 @@ class Program:
             return self
         return self.cache.once(
             "differentiated",
-            lambda: dataclasses.replace(
-                self, order=self.order + 1, native=self._native_of(self.order + 1), cache=Cache()
-            ),
+            lambda: dataclasses.replace(self, order=self.order + 1, cache=Cache()),
         )
 
-    def _native_of(self, order: int) -> NativeProgram | None:
-        if self.native is None:
-            return None
-        return compile_native(self.graph, self.binding, order, self.tangents)
+    @functools.cached_property
+    def native(self) -> NativeProgram | None:
+        """The program for the native machine, if all values are scalars."""
+        return compile_native(self.graph, self.binding, self.order, self.tangents)
 
     def let_go(self) -> None:
         """Forgets what was made from the program: JAX holds it for as long as the program does."""

@@ -233,22 +233,25 @@ def selected(which: Any, no: Registers, yes: Registers, dtype: Any, to: Emitter)
 
 
 def _dynamic_slice(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
-    """A block of a register array: along each axis a choice among the possible starts.
-
-    The largest start that is not above the index wins, so an index out of range is clamped.
-    """
+    """A block of a register array; an index out of range is clamped."""
     x, dtype = args[0], op.outputs[0].aval.dtype
     for axis, (start, size) in enumerate(
         zip(op.inputs[1:], op.eqn.params["slice_sizes"], strict=True)
     ):
-        register, index_type = int(args[axis + 1][()]), start.aval.dtype
-        result = x.take(range(size), axis)
-        for first in range(1, x.shape[axis] - size + 1):
-            reached = to.emit("GE", index_type, register, to.constant(first, index_type))
-            block = x.take(range(first, first + size), axis)
-            result = selected(reached, result, block, dtype, to)
-        x = result
+        x = taken(x, axis, size, int(args[axis + 1][()]), start.aval.dtype, dtype, to)
     return x
+
+
+def taken(
+    x: Registers, axis: int, size: int, start: int, index_type: Any, dtype: Any, to: Emitter
+) -> Registers:
+    """A block along an axis: that with the largest start not above the index, or the first."""
+    result = x.take(range(size), axis)
+    for first in range(1, x.shape[axis] - size + 1):
+        reached = to.emit("GE", index_type, start, to.constant(first, index_type))
+        block = x.take(range(first, first + size), axis)
+        result = selected(reached, result, block, dtype, to)
+    return result
 
 
 def starts_of(

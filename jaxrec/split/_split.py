@@ -18,7 +18,6 @@ from jaxrec.split._emit import Code, emit_function
 from jaxrec.split._encode import encode, names_of
 from jaxrec.split._memo import check_shared
 from jaxrec.split._most import most_of, sure_calls
-from jaxrec.split._native import compile_native
 from jaxrec.split._outer import find_outers
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.split._registers import ArrayTable
@@ -89,7 +88,6 @@ def _assemble(
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
         nested=nested_work(graph, cells),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
-        native=compile_native(graph, binding, tangents=tangents),
         tangents=tangents,
     )
 
