@@ -40,36 +40,46 @@ def has_reverse_rule(eqn: JaxprEqn) -> bool:
     return any(inner.primitive.name == "custom_vjp_call" for inner in within(eqn))
 
 
-def apply_equation(eqn: JaxprEqn, values: Sequence[Any], order: int) -> list[Any]:
-    """Evaluates an operation as derivatives of the given order leave it.
+def apply_equation(
+    eqn: JaxprEqn,
+    values: Sequence[Any],
+    taken: Sequence[Sequence[int]] = (),
+    ahead: int = 0,
+) -> list[Any]:
+    """Evaluates an operation as the derivatives that have been taken of it leave it.
 
     Args:
         eqn: the operation.
         values: its operands.
-        order: how often derivatives have been taken of it already: that many of its rules are
-            replaced by their code. If negative, how often one will be taken before its first.
+        taken: for each derivative the operands that it was taken by. If there are any, the rules of
+            the operation were replaced by their code.
+        ahead: how often one will be taken of others before the first of this operation.
     """
-    if order == 0 or not has_rule(eqn):
+    if not has_rule(eqn):
         return bind_equation(eqn, values)
-    if order < 0:
-        return inactive(lambda *x: bind_equation(eqn, x), -order)(*values)
-    moved = [
-        k
-        for k, (x, atom) in enumerate(zip(values, eqn.invars, strict=True))
-        if jnp.issubdtype(_compat.aval_of(x).dtype, jnp.inexact) and not _compat.is_literal(atom)
-    ]
 
-    def run(*changed: Any) -> list[Any]:
-        return bind_equation(eqn, replaced(values, moved, changed))
+    def run(*given: Any) -> list[Any]:
+        return bind_equation(eqn, given)
 
-    for _ in range(order):
-        run = _differentiated(run)
-    return run(*(values[k] for k in moved))
+    if ahead:
+        return inactive(run, ahead)(*values)
+    for places in filter(None, taken):
+        run = _differentiated(run, places)
+    return run(*values)
 
 
-def _differentiated(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """The value that `jax.vjp` returns beside the derivative."""
-    return lambda *args: list(jax.vjp(fun, *args)[0])
+def _differentiated(
+    fun: Callable[..., list[Any]], places: Sequence[int]
+) -> Callable[..., list[Any]]:
+    """The value that `jax.vjp` returns beside the derivative by some operands."""
+
+    def run(*values: Any) -> list[Any]:
+        def of_moved(*moved: Any) -> list[Any]:
+            return fun(*replaced(values, places, moved))
+
+        return list(jax.vjp(of_moved, *(values[k] for k in places))[0])
+
+    return run
 
 
 def inactive(fun: Callable[..., list[Any]], order: int) -> Callable[..., list[Any]]:
@@ -91,6 +101,15 @@ def inactive(fun: Callable[..., list[Any]], order: int) -> Callable[..., list[An
 def still(values: Sequence[Any], order: int) -> list[Any]:
     """Values that have no derivative the first `order` times one is taken."""
     return inactive(lambda *x: list(x), order)(*values)
+
+
+def at_rest(x: Any) -> Any:
+    """A value that has no derivative when one is taken next, in a way that JAX can tell."""
+    return at_rest_p.bind(x)[0]
+
+
+at_rest_p = Primitive("at_rest")
+at_rest_p.multiple_results = True
 
 
 inactive_p = Primitive("inactive")
@@ -136,6 +155,19 @@ def _batch(operands: Any, dims: Any, *, jaxpr: Jaxpr, order: int) -> Any:
     outs = inactive(jax.vmap(run, tuple(dims)), order)(*operands)
     return outs, [0] * len(outs)
 
+
+def zero_tangent(x: Any) -> Any:
+    """The tangent of a value that has no derivative, in a way that JAX can tell."""
+    return _compat.Zero(_compat.aval_of(x).to_tangent_aval())
+
+
+at_rest_p.def_impl(lambda x: [x])
+at_rest_p.def_abstract_eval(lambda aval: [aval])
+_compat.register_jvp(
+    at_rest_p, lambda primals, _: (list(primals), list(map(zero_tangent, primals)))
+)
+_compat.register_batching(at_rest_p, lambda operands, dims: (at_rest_p.bind(*operands), dims))
+_compat.register_lowering(at_rest_p, lambda x: [x])
 
 inactive_p.def_impl(_run)
 _compat.register_jvp(inactive_p, _jvp)

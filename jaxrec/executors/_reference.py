@@ -8,7 +8,7 @@ differentiable by JAX.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, RecursionLimitError
 from jaxrec._order import apply_equation, still
-from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Prim, Region, Switch, Value
+from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
+from jaxrec.graph._moving import places_moved
 from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
 
 Env = dict[Value, Any]
@@ -48,9 +49,13 @@ class Interpreter:
     """
 
     def __init__(
-        self, graph: Graph, captured: Sequence[Any], limits: Limits, order: int = 0
+        self,
+        graph: Graph,
+        captured: Sequence[Any],
+        limits: Limits,
+        taken: Sequence[Collection[Value]] = (),
     ) -> None:
-        self._graph, self._limits, self._order = graph, limits, order
+        self._graph, self._limits, self._taken = graph, limits, taken
         self._captured = dict(zip(graph.captured, captured, strict=True))
         self._open: list[_Open] = []
         self._shared: dict[tuple[Any, ...], int] = {}
@@ -89,8 +94,8 @@ class Interpreter:
     def _enter(self, function: int, site: int | None, values: list[Any]) -> None:
         definition = self._graph.functions[function]
         named = {**self._captured, **dict(zip(definition.params, values, strict=True))}
-        ahead = max(definition.order - self._order, 0)
-        env: Env = dict(zip(named, still(list(named.values()), ahead), strict=True))
+        inputs = still(list(named.values()), self._ahead(definition))
+        env: Env = dict(zip(named, inputs, strict=True))
         self._open.append(_Open(self._region(definition.body, env), len(self.calls), site))
         self.calls.append(Made(function, values, None))
         if len(self._open) > self._limits.depth:
@@ -117,11 +122,16 @@ class Interpreter:
         values = [_read(env, a) for a in op.inputs]
         self._check_index(op, values)
         try:
-            return apply_equation(op.eqn, values, self._order - self._running.order)
+            taken = places_moved(op, self._taken[self._running.order :])
+            return apply_equation(op.eqn, values, taken, self._ahead(self._running))
         except Exception as error:
             path = format_path(self._path())
             error.add_note(f"This is from a call of {self._running.name}. Call path: {path}.")
             raise
+
+    def _ahead(self, function: Function) -> int:
+        """How often a derivative is taken before the first of a function."""
+        return max(function.order - len(self._taken), 0)
 
     def _check_index(self, op: Prim, values: Sequence[Any]) -> None:
         """A read of one element by an index that is out of range is an error, not a clamp."""

@@ -7,7 +7,7 @@ differentiated.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from jaxrec import _compat
 from jaxrec._order import apply_equation, has_rule
 from jaxrec.graph._build import region_of
 from jaxrec.graph._ir import Atom, Graph, Op, Prim, Region, Switch, Value, walk
+from jaxrec.graph._moving import places_moved
 
 
 def is_opaque(op: Prim) -> bool:
@@ -23,31 +24,34 @@ def is_opaque(op: Prim) -> bool:
     return has_rule(op.eqn) or _compat.inlined(op.eqn) is not None
 
 
-def without_rules(graph: Graph, order: int, kept: Collection[Value]) -> Graph:
+def without_rules(
+    graph: Graph, taken: Sequence[Collection[Value]], kept: Collection[Value]
+) -> Graph:
     """The same graph with operations in place of the functions that have a derivative rule.
 
     Args:
         graph: the graph.
-        order: how often derivatives have been taken of its results.
+        taken: for each derivative taken of its results what rests, see `Program.taken`.
         kept: values that are left to the operations that make them.
     """
-    ops = [op for function in graph.functions for op in walk(function.body)]
-    opaque = [op for op in ops if isinstance(op, Prim) and is_opaque(op)]
-    regions = ((op, _region(op, order, kept)) for op in opaque)
-    found: dict[Op, Region] = {op: region for op, region in regions if region is not None}
+    found: dict[Op, Region] = {}
+    for function in graph.functions:
+        opaque = (op for op in walk(function.body) if isinstance(op, Prim) and is_opaque(op))
+        regions = ((op, _region(op, taken[function.order :], kept)) for op in opaque)
+        found.update((op, region) for op, region in regions if region is not None)
     if not found:
         return graph
     functions = [dataclasses.replace(f, body=_inlined(f.body, found, {})) for f in graph.functions]
     return dataclasses.replace(graph, functions=tuple(functions))
 
 
-def _region(op: Prim, order: int, kept: Collection[Value]) -> Region | None:
+def _region(op: Prim, taken: Sequence[Collection[Value]], kept: Collection[Value]) -> Region | None:
     """What an operation computes; None where it stays."""
     if all(value in kept for value in op.outputs):
         return None
 
     def run(*operands: Any) -> list[Any]:
-        return apply_equation(op.eqn, operands, order)
+        return apply_equation(op.eqn, operands, places_moved(op, taken))
 
     with _compat.without_mesh():
         closed = jax.make_jaxpr(run)(*(atom.aval for atom in op.inputs))

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrec import _compat
-from jaxrec._order import apply_equation, has_reverse_rule
+from jaxrec._order import apply_equation, has_reverse_rule, has_rule
 from jaxrec._values import replaced
 from jaxrec.graph._build import region_of
 from jaxrec.graph._ir import (
@@ -33,9 +33,8 @@ from jaxrec.graph._ir import (
     Region,
     Switch,
     Value,
-    is_constant,
-    walk,
 )
+from jaxrec.graph._moving import moving, places_moved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +55,15 @@ class Jvp:
     dots: frozenset[Value]
 
 
-def jvp_graph(graph: Graph, given: Collection[Value], order: int = 0) -> Jvp | None:
+def jvp_graph(
+    graph: Graph, given: Collection[Value], taken: Sequence[Collection[Atom]] = ()
+) -> Jvp | None:
     """The graph of the derivative by some parameters of the entry function and captured values.
 
     Args:
         graph: the graph.
         given: the parameters and captured values.
-        order: how often derivatives have been taken of its results already.
+        taken: for each derivative taken of its results already what rests, see `Program.taken`.
 
     Returns:
         The graph, or None where there is an operation whose derivative is not one of operations: it
@@ -70,43 +71,10 @@ def jvp_graph(graph: Graph, given: Collection[Value], order: int = 0) -> Jvp | N
     """
     if any(function.order for function in graph.functions):
         return None
-    ops = [op for function in graph.functions for op in walk(function.body)]
-    if order == 0 and any(isinstance(op, Prim) and has_reverse_rule(op.eqn) for op in ops):
-        return None
-    moving = _moving(graph, given)
     try:
-        return _Transform(graph, moving, order).graph()
+        return _Transform(graph, moving(graph, given), taken).graph()
     except _NoOperationsError:
         return None
-
-
-def _moving(graph: Graph, given: Iterable[Value]) -> set[Atom]:
-    """The values that move with those given: a fixpoint over all calls."""
-    moving: set[Atom] = set(given)
-    while True:
-        before = len(moving)
-        for function in graph.functions:
-            for op in walk(function.body):
-                moving.update(v for v in _moved_by(graph, op, moving) if _is_floating(v))
-        if len(moving) == before:
-            return moving
-
-
-def _moved_by(graph: Graph, op: Op, moving: set[Atom]) -> Iterator[Value]:
-    """The values that move because of an operation: its results, or parameters of what it calls."""
-    if isinstance(op, Prim):
-        if not is_constant(op) and not moving.isdisjoint(op.inputs):
-            yield from op.outputs
-    elif isinstance(op, Switch):
-        yield from (v for v in op.outputs if not moving.isdisjoint(op.sources(v)[1:]))
-    else:
-        yield from (param for param, atom in graph.arguments(op) if atom in moving)
-        results = graph.functions[op.callee].body.results
-        yield from (v for v, atom in zip(op.outputs, results, strict=True) if atom in moving)
-
-
-def _is_floating(value: Value) -> bool:
-    return jnp.issubdtype(value.aval.dtype, jnp.inexact)
 
 
 class _NoOperationsError(Exception):
@@ -114,8 +82,8 @@ class _NoOperationsError(Exception):
 
 
 class _Transform:
-    def __init__(self, graph: Graph, moving: set[Atom], order: int) -> None:
-        self._from, self._moving, self._order = graph, moving, order
+    def __init__(self, graph: Graph, moving: set[Atom], taken: Sequence[Collection[Atom]]) -> None:
+        self._from, self._moving, self._taken = graph, moving, taken
         self._tangents: dict[Atom, Atom] = {}
         self._dots: set[Value] = set()
         self._again: dict[Atom, Atom] = {}  # what the operations of a derivative compute besides
@@ -184,6 +152,8 @@ class _Transform:
             return [Switch(index, regions, self._with_tangents(op.outputs))]
         if any(self._moved(op.outputs)):
             return self._prim(op)
+        if has_rule(op.eqn) and any(places_moved(op, self._taken)):
+            return self._at_rest(op)
         return [dataclasses.replace(op, inputs=self._at(op.inputs))]
 
     def _call(self, op: Call) -> list[Op]:
@@ -196,6 +166,9 @@ class _Transform:
 
     def _prim(self, op: Prim) -> tuple[Op, ...]:
         """What `jax.jvp` makes of an operation."""
+        before = places_moved(op, self._taken)
+        if not any(before) and has_reverse_rule(op.eqn):
+            raise _NoOperationsError
         places = [k for k, moves in enumerate(self._moved(op.inputs)) if moves]
         results = [k for k, moves in enumerate(self._moved(op.outputs)) if moves]
 
@@ -203,7 +176,7 @@ class _Transform:
             values, dots = operands[: len(op.inputs)], operands[len(op.inputs) :]
 
             def of_moving(*moving: Any) -> list[Any]:
-                return apply_equation(op.eqn, replaced(values, places, moving), self._order)
+                return apply_equation(op.eqn, replaced(values, places, moving), before)
 
             outs, made = jax.jvp(of_moving, [values[k] for k in places], list(dots))
             return [*outs, *(made[k] for k in results)]
@@ -212,6 +185,17 @@ class _Transform:
         outs, tangents = region.results[: len(op.outputs)], region.results[len(op.outputs) :]
         self._again.update(zip(op.outputs, outs, strict=True))
         self._tangents.update(zip((op.outputs[k] for k in results), tangents, strict=True))
+        return region.ops
+
+    def _at_rest(self, op: Prim) -> tuple[Op, ...]:
+        """What earlier derivatives have made of an operation that this one is not taken of."""
+        before = places_moved(op, self._taken)
+
+        def run(*operands: Any) -> list[Any]:
+            return apply_equation(op.eqn, operands, before)
+
+        region = _region(run, self._at(op.inputs))
+        self._again.update(zip(op.outputs, region.results, strict=True))
         return region.ops
 
 

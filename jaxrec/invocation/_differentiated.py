@@ -49,6 +49,7 @@ def backward_cells(params: Params, layout: Layout, wrt: Wrt, avals: Sequence[Any
     def make() -> Backward:
         outers = [k for k in wrt.positions if k < params.num_outers]
         shapes = [jax.ShapeDtypeStruct(*t) for t in types]
-        return Backward(params.program, layout, params.patterns, shapes, outers, params.policy)
+        program = params.program.asked_by(wrt.positions)
+        return Backward(program, layout, params.patterns, shapes, outers, params.policy)
 
     return params.program.cache.once(("cells", *shared, wrt.positions, types), make)

@@ -79,9 +79,13 @@ class Params:
                 found.update(outers_read(program, list(ops_behind(program, value))))
         return tuple(sorted(found))
 
-    def differentiated(self) -> Params:
-        """The invocation that gives the results as they come with their derivatives."""
-        return dataclasses.replace(self, program=self.program.differentiated())
+    def differentiated(self, by: tuple[int, ...]) -> Params:
+        """The invocation that gives the results as they come with derivatives by operands."""
+        return dataclasses.replace(self, program=self.program.differentiated(by))
+
+    def asked_by(self, by: tuple[int, ...]) -> Params:
+        """The invocation of which a derivative by some operands is taken next."""
+        return dataclasses.replace(self, program=self.program.asked_by(by))
 
     def of_rows(self, rows: int) -> Params:
         """The invocations that so many calls of a wave make, in the rule of a derivative."""

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
-from jaxrec._order import apply_equation, still
+from jaxrec._order import apply_equation, at_rest, has_rule, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
+from jaxrec.graph._moving import places_moved
 from jaxrec.lowering._rows import numbers
 from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
@@ -36,16 +37,16 @@ def row_function(
             alone reads.
     """
     cell, outer_of = spec.cell, program.binding.outer_of
-    ahead = program.graph.functions[cell.function].order - program.order
+    apply, ahead = _rules(program, program.graph.functions[cell.function].order)
     still_parts = program.deciding.union(constant)
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        outers, inputs = (still(x, max(ahead, 0)) for x in (outers, inputs))
+        outers, inputs = (still(x, ahead) for x in (outers, inputs))
         env: Env = dict(zip(cell.outers, outers, strict=True))
         env.update(zip(cell.exports, exports, strict=True))
         for parts, row in zip(spec.input_parts, inputs, strict=True):
             env.update(zip(parts, unpack(row, [v.aval for v in parts]), strict=True))
-        run_ops(cell.ops, env, outer_of, -ahead)
+        run_ops(cell.ops, env, outer_of, apply)
         return [
             pack(
                 [
@@ -77,29 +78,57 @@ def unpack(row: Any, avals: Sequence[Any], batch: int = 0) -> list[Any]:
     return [x.reshape(*x.shape[:batch], *a.shape) for x, a in zip(pieces, avals, strict=True)]
 
 
-def run_ops(ops: Sequence[Op], env: Env, outer_of: Mapping[Value, Value], order: int = 0) -> None:
+Apply = Callable[[Prim, list[Any]], list[Any]]
+"""The results of an operation from its operands."""
+
+
+def _rules(program: Program, order: int) -> tuple[Apply, int]:
+    """How operations are evaluated in a function, which may stand inside of derivative rules.
+
+    Returns:
+        That, and how often a derivative is taken before the first of this function.
+    """
+    taken, ahead = program.taken[order:], max(order - len(program.taken), 0)
+
+    def apply(op: Prim, values: list[Any]) -> list[Any]:
+        if not has_rule(op.eqn):
+            return _plainly(op, values)
+        pairs = zip(op.inputs, values, strict=True)
+        values = [at_rest(x) if atom in program.asked else x for atom, x in pairs]
+        return apply_equation(op.eqn, values, places_moved(op, taken), ahead)
+
+    return apply, ahead
+
+
+def _plainly(op: Prim, values: list[Any]) -> list[Any]:
+    return apply_equation(op.eqn, values)
+
+
+def run_ops(
+    ops: Sequence[Op], env: Env, outer_of: Mapping[Value, Value], apply: Apply = _plainly
+) -> None:
     """Runs call-free operations in order, adding their results to the environment.
 
     Args:
         ops: the operations.
         env: the values known so far.
         outer_of: the values that stand for an outer one, which is known instead.
-        order: how often derivatives have been taken of them already, see `apply_equation`.
+        apply: evaluates one; left out, as it was traced.
     """
     for op in ops:
         if isinstance(op, Prim):
-            outs = apply_equation(op.eqn, [_value(env, outer_of, a) for a in op.inputs], order)
+            outs = apply(op, [_value(env, outer_of, a) for a in op.inputs])
         else:
             assert isinstance(op, Switch)
-            outs = _run_switch(op, env, outer_of, order)
+            outs = _run_switch(op, env, outer_of, apply)
         env.update(zip(op.outputs, outs, strict=True))
 
 
-def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], order: int) -> list[Any]:
+def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], apply: Apply) -> list[Any]:
     def branch(region: Region) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
             scope = dict(env)
-            run_ops(region.ops, scope, outer_of, order)
+            run_ops(region.ops, scope, outer_of, apply)
             return [_value(scope, outer_of, atom) for atom in region.results]
 
         return run

@@ -22,12 +22,13 @@ import numpy as np
 from jax import lax
 
 from jaxrec import _compat
+from jaxrec._order import zero_tangent
 from jaxrec.graph._ir import Value
 from jaxrec.graph._jvp import jvp_graph
 from jaxrec.invocation._params import Params
 from jaxrec.primitives._multiple import multiple
 from jaxrec.primitives._native import on_device
-from jaxrec.primitives._primitives import rec_p, zero_tangent
+from jaxrec.primitives._primitives import rec_p
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import Program
 from jaxrec.split._split import split
@@ -58,7 +59,7 @@ def native_jvp(
     derivative = _derivative(params.program, tuple(positions))
     if derivative is None:
         return None
-    outs = on_device(rec_p.bind(*primals, params=params.differentiated()))
+    outs = on_device(rec_p.bind(*primals, params=params.differentiated(tuple(positions))))
     directions = _directions(sizes, operands, patterns)
     columns = derivative.columns(primals, positions, directions, params)
     weights = [tangents[k] for k in positions]
@@ -92,10 +93,10 @@ class _Derivative:
     ) -> list[Any]:
         """The columns of the Jacobian of each result that moves: `[directions, lanes, ...]`."""
         own = self._params(params)
-        values = [_value(params.program, k) for k in range(len(primals))]
+        values = list(map(params.program.operand, range(len(primals))))
         known = dict(zip(values, primals, strict=True))
         moved = [self.tangents[values[k]] for k in positions]
-        wanted = [_value(self.program, k) for k in range(own.num_operands)]
+        wanted = list(map(self.program.operand, range(own.num_operands)))
 
         def along(*dots: Any) -> list[Any]:
             given = known | dict(zip(moved, dots, strict=True))
@@ -130,10 +131,10 @@ class _Derivative:
 
 def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | None:
     """The derivative of a program by some operands, if the native machine runs it."""
-    given = [_value(program, k) for k in positions]
+    given = list(map(program.operand, positions))
     with _compat.without_mesh():
         jvp = program.cache.once(
-            ("jvp", positions), lambda: jvp_graph(program.graph, given, program.order)
+            ("jvp", positions), lambda: jvp_graph(program.graph, given, program.taken)
         )
     if jvp is None:
         return None
@@ -141,13 +142,6 @@ def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | N
         ("derivative", positions), lambda: split(jvp.graph, jvp.dots | program.tangents)
     )
     return _Derivative(made, jvp.tangents, jvp.moves) if made.native is not None else None
-
-
-def _value(program: Program, position: int) -> Value:
-    """The value of the graph that an operand is."""
-    params = program.graph.entry.params
-    roots = [params[k] for k in (*program.control, *program.data)]
-    return (*program.outers, *roots)[position]
 
 
 def _pattern(params: Params, position: int) -> LanePattern | None:

@@ -159,9 +159,3 @@ def over_stack(fun: Any, axes: int) -> Any:
     for _ in range(axes):
         fun = jax.vmap(fun)
     return fun
-
-
-def zero_tangent(x: Any) -> Any:
-    """The tangent of a value that has no derivative."""
-    aval = _compat.aval_of(x)
-    return _compat.Zero(aval.to_tangent_aval())

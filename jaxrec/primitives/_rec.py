@@ -11,7 +11,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, UnsupportedError
-from jaxrec._order import hidden_zero
+from jaxrec._order import hidden_zero, zero_tangent
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
@@ -39,7 +39,6 @@ from jaxrec.primitives._primitives import (
     rec_p,
     register_batching,
     run_compiled,
-    zero_tangent,
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving

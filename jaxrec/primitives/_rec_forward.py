@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._order import zero_tangent
 from jaxrec.executors.host._run import run_host_forward
 from jaxrec.invocation._differentiated import Wrt, backward_of
 from jaxrec.invocation._params import Params, run_invocation
@@ -20,7 +21,6 @@ from jaxrec.primitives._primitives import (
     rec_forward_p,
     register_batching,
     run_compiled,
-    zero_tangent,
 )
 from jaxrec.primitives._rec import rec, rec_jvp
 from jaxrec.primitives._residuals import MADE, blank_residuals, residual_types
@@ -62,7 +62,7 @@ _compat.register_lowering(rec_forward_p, run_forward)
 def _forward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
     outs = rec_forward_p.bind(*primals, params=params, wrt=wrt)
     count = len(outcome_types(params))
-    _, dots = rec_jvp(primals, tangents, params=params.differentiated())
+    _, dots = rec_jvp(primals, tangents, params=params.differentiated(wrt.positions))
     return outs, [*dots, *(zero_tangent(x) for x in outs[count:])]
 
 
@@ -71,7 +71,8 @@ _compat.register_jvp(rec_forward_p, _forward_jvp)
 
 def _forward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     batch = batch_of(params, operands, dims)
-    outs, out_dims = batch.split_outcome(rec(batch.operands, batch.params.differentiated()))
+    run = batch.params.differentiated(wrt.positions)
+    outs, out_dims = batch.split_outcome(rec(batch.operands, run))
     types = residual_types(params, wrt, batch.examples)
     blank = blank_residuals(types)
     return [*outs, *blank], [*out_dims, *(_compat.not_mapped for _ in blank)]

@@ -58,10 +58,11 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         moves = backward.keeps_residuals(spec)
         return cell._replace(waits=cell.waits or (moves and backward.at(spec, width).waits))
 
+    asked = params.asked_by(wrt.positions)
+
     def run(*changed: Any) -> list[Any]:
-        at = with_schedule(
-            params, backward.layout, tables, replaced(call.primals, wrt.positions, changed)
-        )
+        operands = replaced(call.primals, wrt.positions, changed)
+        at = with_schedule(asked, backward.layout, tables, operands)
         return [x for x in results(at, run_forward(at, cell_at)[0]) if has_cotangent(x)]
 
     def once(*given: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from jax import lax
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._order import zero_tangent
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
 from jaxrec.invocation._results import outcome_types
@@ -24,7 +25,6 @@ from jaxrec.primitives._primitives import (
     rec_forward_p,
     rec_remade_p,
     register_batching,
-    zero_tangent,
 )
 from jaxrec.primitives._rec_forward import run_forward
 from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, blank_residuals, residual_types

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._order import zero_tangent
 from jaxrec._values import replaced
 from jaxrec.invocation._params import Params, plan_inputs, run_invocation
 from jaxrec.primitives._primitives import (
@@ -24,7 +25,6 @@ from jaxrec.primitives._primitives import (
     rec_schedule_p,
     register_batching,
     run_compiled,
-    zero_tangent,
 )
 from jaxrec.primitives._residuals import MADE, UNTAKEN
 from jaxrec.schedule._layout import Tables, table_types

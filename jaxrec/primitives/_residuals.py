@@ -139,10 +139,11 @@ def replayed(
         operands: all of its operands.
         positions: of those that the function is of.
     """
+    asked = params.asked_by(tuple(positions))
 
     def run(*changed: Any) -> list[Any]:
         full = replaced(operands, positions, changed)
-        outs = replay(with_schedule(params, params.layout(), tables, full))
+        outs = replay(with_schedule(asked, asked.layout(), tables, full))
         return [x for x in outs if has_cotangent(x)]
 
     return run

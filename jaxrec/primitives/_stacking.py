@@ -10,13 +10,14 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive
 
 from jaxrec import _compat
+from jaxrec._order import zero_tangent
 from jaxrec.executors.host._run import plan_of
 from jaxrec.invocation._differentiated import Wrt, backward_of
 from jaxrec.invocation._params import Params
 from jaxrec.invocation._results import outcome_types
 from jaxrec.primitives._batching import Batch, axis_size
 from jaxrec.primitives._capacity import on_graph
-from jaxrec.primitives._primitives import rec_forward_p, zero_tangent
+from jaxrec.primitives._primitives import rec_forward_p
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, split_residuals, state_of
 

@@ -12,7 +12,7 @@ side, which is what lets one worker steal from another.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,19 +67,22 @@ class _NotScalarError(Exception):
 
 
 def compile_native(
-    graph: Graph, binding: Binding, order: int = 0, tangents: frozenset[Value] = frozenset()
+    graph: Graph,
+    binding: Binding,
+    taken: Sequence[Collection[Value]] = (),
+    tangents: frozenset[Value] = frozenset(),
 ) -> NativeProgram | None:
     """Compiles a graph for the native machine, or returns None if it does not qualify.
 
     Args:
         graph: the graph.
         binding: its planes.
-        order: how often derivatives have been taken of its results.
+        taken: for each derivative taken of its results what rests, see `Program.taken`.
         tangents: the tangents in a graph that computes derivatives, see `find_tangents`.
     """
     try:
         _Scope(graph, binding, ()).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
-        graph = without_rules(graph, order, binding.derived)
+        graph = without_rules(graph, taken, binding.derived)
         scope = _Scope(graph, binding, tangents)
         scope.check(_native_ops.is_known)
         compiled = [_compile_function(scope, f) for f in graph.functions]

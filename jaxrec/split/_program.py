@@ -11,6 +11,7 @@ from jax.core import ShapedArray
 
 from jaxrec._order import has_rule
 from jaxrec.graph._ir import Atom, Graph, Prim, Value, region_atoms, walk
+from jaxrec.graph._moving import has_derivative, moving
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits
 from jaxrec.split._cache import Cache
@@ -72,8 +73,9 @@ class Program:
         nested: what a call takes of a recursion that only nests.
         shared_elements: the most elements of matrices that a wave reads once for all its rows.
         tangents: of a program that computes derivatives, see `jaxrec/split/_tangents.py`.
-        order: how often derivatives have been taken of what the program computes: with each,
-            functions with derivative rules of their own are replaced by the code of their rules.
+        taken: for each derivative that has been taken of what the program computes the operands of
+            operations with rules of their own that rested. The other rules were replaced by code.
+        asked: those that rest at the derivative that is taken next.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -99,22 +101,54 @@ class Program:
     nested: Nested
     shared_elements: int
     tangents: frozenset[Value]
-    order: int = 0
+    taken: tuple[frozenset[Value], ...] = ()
+    asked: frozenset[Value] = frozenset()
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
-    def differentiated(self) -> Program:
-        """What computes the results where they come together with their derivatives."""
-        if not self._has_rules:
+    def operand(self, position: int) -> Value:
+        """The value that an operand of an invocation is."""
+        roots = [self.graph.entry.params[k] for k in (*self.control, *self.data)]
+        return (*self.outers, *roots)[position]
+
+    def differentiated(self, by: tuple[int, ...] | None = None) -> Program:
+        """What computes the results where they come together with their derivatives.
+
+        Args:
+            by: the operands that these are taken by; None: all.
+        """
+        if not self._ruled:
             return self
-        return self.cache.once(
-            "differentiated",
-            lambda: dataclasses.replace(self, order=self.order + 1, cache=Cache()),
-        )
+        taken = (*self.taken, self._resting(by))
+        return self._changed(taken=taken, asked=frozenset())
+
+    def asked_by(self, by: tuple[int, ...]) -> Program:
+        """The same program where the next derivative is taken by some operands."""
+        resting = self._resting(by)
+        return self._changed(asked=resting) if resting != self.asked else self
+
+    def _changed(self, **how: Any) -> Program:
+        key = tuple(how.items())
+        return self.cache.once(key, lambda: dataclasses.replace(self, **how, cache=Cache()))
+
+    def _resting(self, by: tuple[int, ...] | None) -> frozenset[Value]:
+        """The operands of operations with rules that a derivative by some operands rests at.
+
+        None, as far as is known, where functions stand inside of rules: they count derivatives.
+        """
+        if by is None or not self._ruled or self.counts_orders:
+            return frozenset()
+
+        def find() -> frozenset[Value]:
+            moved = moving(self.graph, map(self.operand, by))
+            atoms = {atom for op in self._ruled for atom in op.inputs} - moved
+            return frozenset(v for v in atoms if isinstance(v, Value) and has_derivative(v))
+
+        return self.cache.once(("resting", by), find)
 
     @functools.cached_property
     def native(self) -> NativeProgram | None:
         """The program for the native machine, if all values are scalars."""
-        return compile_native(self.graph, self.binding, self.order, self.tangents)
+        return compile_native(self.graph, self.binding, self.taken, self.tangents)
 
     def let_go(self) -> None:
         """Forgets what was made from the program: JAX holds it for as long as the program does."""
@@ -139,7 +173,7 @@ class Program:
         return {
             self.outers.index(atom): function.name
             for function in self.graph.functions
-            if function.order > self.order
+            if function.order > len(self.taken)
             for atom in region_atoms(function.body)
             if isinstance(atom, Value) and atom in captured
         }
@@ -150,9 +184,10 @@ class Program:
         return unread_parts(self.cells, self.result_rows, range(len(self.result_avals)))
 
     @functools.cached_property
-    def _has_rules(self) -> bool:
+    def _ruled(self) -> tuple[Prim, ...]:
+        """The operations that have derivative rules of their own."""
         ops = (op for function in self.graph.functions for op in walk(function.body))
-        return any(isinstance(op, Prim) and has_rule(op.eqn) for op in ops)
+        return tuple(op for op in ops if isinstance(op, Prim) and has_rule(op.eqn))
 
     @property
     def name(self) -> str:

@@ -1,0 +1,126 @@
+"""Derivative rules of values that a derivative is not taken by: JAX does not apply them.
+
+The oracle is the same text as plain Python recursion under the same transformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from waves import in_waves
+from zoo import JAXREC, PYTHON, Language, assert_close
+
+import jaxrec as jr
+
+
+@jax.custom_jvp
+def rounded(x: Any) -> Any:
+    """A straight-through estimator: the slope of its rule is one, that of its code zero."""
+    return jnp.round(4 * x) / 4
+
+
+rounded.defjvp(lambda p, t: (jnp.round(4 * p[0]) / 4, t[0]))
+
+
+@jax.custom_vjp
+def bounded(x: Any) -> Any:
+    return jnp.clip(x, -1, 1)
+
+
+bounded.defvjp(lambda x: (jnp.clip(x, -1, 1), None), lambda _, g: (2 * g,))
+
+
+def quantised(lang: Language, through: Callable[[Any], Any], rule: Any) -> Any:
+    """An energy of positions `x` whose weights `w` are rounded, in each call and on its way down.
+
+    Args:
+        lang: the language.
+        through: what the positions go through.
+        rule: the function with a derivative rule.
+    """
+
+    @lang.rec_fn(max_calls=32)
+    def energy(x, w, n):
+        def below():
+            deep = energy(0.5 * x, 0.9 * w, n - 1)
+            return rule(w) * through(x) * x + rule(deep) + rule(x) * w
+
+        return lang.cond(n == 0, lambda: jnp.sin(x) * rule(w) + rule(x * w), below)
+
+    return energy
+
+
+def _of_value(f: Any) -> Any:
+    """By `w`, of the value that comes with a derivative by `x`."""
+    return jax.grad(lambda w, x: jax.value_and_grad(f)(x, w, 3)[0])
+
+
+def _of_force(f: Any) -> Any:
+    """By `w`, of the derivative by `x`, as where forces are fitted."""
+    return jax.grad(lambda w, x: jax.grad(f)(x, w, 3) ** 2)
+
+
+def _of_tangent(f: Any) -> Any:
+    return jax.grad(lambda w, x: jax.jvp(lambda x: f(x, w, 3), (x,), (jnp.ones_like(x),))[1])
+
+
+def _forward(f: Any) -> Any:
+    return jax.jacfwd(lambda w, x: jax.value_and_grad(f)(x, w, 3))
+
+
+def _both_ways(f: Any) -> Any:
+    """Each by the other, and one by both."""
+    return lambda w, x: (
+        jax.grad(lambda x: jax.grad(f, argnums=1)(x, w, 3))(x),
+        jax.hessian(lambda a: f(a[0], a[1], 3))((x, w)),
+    )
+
+
+DERIVATIVES = [_of_value, _of_force, _of_tangent, _forward, _both_ways]
+WAYS = {"native": (jnp.cos, "graph"), "waves": (in_waves, "graph")}
+WAYS |= {"host": (in_waves, "host"), "reference": (in_waves, "reference")}
+FAST = {(_of_value, "waves"), (_of_force, "host"), (_of_tangent, "waves"), (_both_ways, "waves")}
+FAST |= {(take, way) for take in DERIVATIVES for way in ("native", "reference")}
+
+
+@pytest.mark.parametrize(
+    ("take", "way"),
+    [
+        pytest.param(
+            take,
+            way,
+            id=f"{take.__name__}-{way}",
+            marks=[] if (take, way) in FAST else pytest.mark.slow,
+        )
+        for take in DERIVATIVES
+        for way in WAYS
+    ],
+)
+def test_what_rests_keeps_its_rule(take, way):
+    through, executor = WAYS[way]
+    x, w = jnp.float32(0.7), jnp.float32(0.55)
+    want = take(quantised(PYTHON, through, rounded))(w, x)
+    with jr.executor(executor):
+        assert_close(take(quantised(JAXREC, through, rounded))(w, x), want, 1e-4)
+
+
+@pytest.mark.parametrize("way", ["native", "waves"])
+def test_compiled_and_mapped(way):
+    xs, w = jnp.linspace(0.3, 0.9, 3, dtype=jnp.float32), jnp.float32(0.55)
+    languages = PYTHON, JAXREC
+    python, native = (_of_value(quantised(lang, WAYS[way][0], rounded)) for lang in languages)
+    want = jnp.stack([python(w, x) for x in xs])
+    assert_close(jax.jit(jax.vmap(native, (None, 0)))(w, xs), want, 1e-4)
+
+
+@pytest.mark.parametrize("way", ["native", "waves", "host"])
+def test_a_rule_for_reverse_mode(way):
+    (through, executor), x, w = WAYS[way], jnp.float32(0.7), jnp.float32(0.55)
+    take = _of_force if way == "waves" else _of_value
+    want = take(quantised(PYTHON, through, bounded))(w, x)
+    with jr.executor(executor):
+        assert_close(take(quantised(JAXREC, through, bounded))(w, x), want, 1e-4)
