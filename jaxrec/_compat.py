@@ -282,6 +282,11 @@ def is_concrete(value: Any) -> bool:
     return not isinstance(value, Tracer)
 
 
+def is_uncommitted(value: Any) -> bool:
+    """Whether a value is an array of JAX that was not put on a device by name."""
+    return type(value) is _array.ArrayImpl and not value.committed
+
+
 def setting(name: str) -> Any:
     """A setting of JAX as it holds in this thread; `jax.config.values` would copy them all."""
     return getattr(jax.config, name)

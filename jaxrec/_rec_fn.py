@@ -15,7 +15,7 @@ from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation
 from jaxrec.primitives._options import Options
-from jaxrec.primitives._repeat import Repeat
+from jaxrec.primitives._repeat import Repeat, types_of
 from jaxrec.primitives._traced import Traces, cache_info
 from jaxrec.report._measure import profile_call, schedule_of
 from jaxrec.trace import _context
@@ -105,21 +105,22 @@ class RecFn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
-        is_plain = not (kwargs or self._bound or self._static)
-        types = (*map(type, args), _compat.context()) if is_plain else None
-        repeat = self._repeats.get(types)
-        if repeat is not None and _compat.evaluates_now() and repeat.holds():
-            try:
-                return repeat(args)
-            except (OverflowError, FloatingPointError):
-                pass  # what is below says more
+        types, leaves = None, []
+        if not (kwargs or self._bound or self._static):
+            types, leaves = types_of(args)
+            repeat = self._repeats.get(types)
+            if repeat is not None and _compat.evaluates_now() and repeat.holds():
+                try:
+                    return repeat(leaves)
+                except (OverflowError, FloatingPointError):
+                    pass  # what is below says more
         running = _context.current()
         if running is not None:
             return running.call(*self._bind(args, kwargs, running.program.static_names(self._fun)))
         definition, dynamic = self._bind(args, kwargs)
         invocation = self._invocation(definition, dynamic)
         result = invocation.call()
-        if is_plain and len(dynamic) == len(args) and _compat.evaluates_now():
+        if types is not None and len(dynamic) == len(args) and _compat.evaluates_now():
             repeat = invocation.repeat()
             if repeat is not None:
                 self._repeats[types] = repeat

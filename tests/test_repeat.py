@@ -1,4 +1,4 @@
-"""A second call with numbers of the same types takes a shorter way to the same result."""
+"""A second call with values of the same types takes a shorter way to the same result."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrec as jr
+from jaxrec.primitives._invoke import Invocation
 
 
 @jr.rec_fn
@@ -29,6 +30,76 @@ def test_numbers():
             assert float(got) == float(x) ** n
             want = np.float32 if isinstance(x, float | np.floating) else np.int32
             assert got.dtype == want and got.shape == () and not got.committed
+
+
+@jr.rec_fn
+def evaluate(w, x, n):
+    return jr.cond(n == 0, lambda: w["b"], lambda: w["a"][n % 2] * x + evaluate(w, x, n - 1))
+
+
+def count_invocations(monkeypatch):
+    """The invocations made from now on: none by calls that take the shorter way."""
+    made = []
+    init = Invocation.__init__
+    monkeypatch.setattr(Invocation, "__init__", lambda *x, **y: (made.append(x), init(*x, **y))[1])
+    return made
+
+
+@pytest.mark.parametrize("array", [jnp.asarray, np.asarray], ids=["jax", "numpy"])
+def test_arrays(array, monkeypatch):
+    def values(k):
+        w = {"a": array([1.5 + k, 2.0], np.float32), "b": array(0.5 * k, np.float32)}
+        return w, array(3.0 - k, np.float32), array(3, np.int32)
+
+    def want(k):
+        return 0.5 * k + (3 - k) * (2 * 2.0 + (1.5 + k))
+
+    evaluate(*values(0))
+    made = count_invocations(monkeypatch)
+    for k in range(4):
+        w, x, n = values(k)
+        got = evaluate(w, x, n)
+        assert float(got) == want(k)
+        assert got.dtype == np.float32 and got.shape == () and not got.committed
+        assert float(evaluate(w, 3.0 - k, 3)) == want(k)  # numbers among arrays
+    assert len(made) == 1  # the first with numbers
+
+
+def test_arrays_of_other_types():
+    @jr.rec_fn
+    def total(x, n):
+        return jr.cond(n == 0, lambda: 0 * x, lambda: x + total(x, n - 1))
+
+    with jax.enable_x64(True):
+        for x in (1.5, np.float64(1.5), np.float32(1.5), np.int8(2), np.ones(3), np.ones((2, 1))):
+            for given in (x, jnp.asarray(x), np.asarray(x)):
+                for _ in range(2):
+                    got, like = total(given, 3), jnp.asarray(given)
+                    assert got.tolist() == (3 * np.asarray(x)).tolist()
+                    assert (got.dtype, got.shape) == (like.dtype, like.shape)
+
+
+def test_an_array_that_is_written_to_afterwards():
+    first = jr.rec_fn(lambda x, n: jr.cond(n == 0, lambda: x, lambda: x))
+    x = np.arange(4, dtype=np.float32)
+    found = [first(x, 1) for _ in range(3)]
+    x[:] = 9
+    assert [y.tolist() for y in found] == [[0, 1, 2, 3]] * 3
+
+
+def test_arrays_that_are_somewhere():
+    n = jax.device_put(jnp.int32(7), jax.devices()[0])
+    for _ in range(3):
+        assert fib(n).committed and not fib(jnp.int32(7)).committed
+        assert int(fib(n)) == 13
+
+
+def test_arrays_that_are_gone():
+    n = jnp.int32(7)
+    assert int(fib(n)) == int(fib(n)) == 13
+    n.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        fib(n)
 
 
 def test_the_result_is_an_array_as_any_other():

@@ -19,7 +19,7 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._capacity import decide_capacity
 from jaxrec.primitives._native import is_native
 from jaxrec.primitives._options import Options
-from jaxrec.primitives._repeat import Repeat
+from jaxrec.primitives._repeat import NUMBERS, Repeat
 from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.primitives._traced import Traced, Traces
 from jaxrec.schedule._plan import LanePattern
@@ -175,11 +175,9 @@ class Invocation:
         return self._traced.first_result(rec(operands, params))
 
     def repeat(self) -> Repeat | None:
-        """For a call with numbers of a function of scalars: the call over again with others."""
+        """For a call of a function of scalars: the call over again with other values."""
         traced = self._traced
         if self.program.native is None or not traced.lasts or traced.hidden:
-            return None
-        if not all(isinstance(x, NUMBERS) for x in self._args):
             return None
         params = self._operands(1)[1]
         is_here = params.host is None or params.host.is_default
@@ -312,9 +310,6 @@ class Invocation:
 def _settings() -> tuple[Any, ...]:
     """The settings of JAX that a trace depends on; all executors run the same one."""
     return _compat.settings(without=Choice)
-
-
-NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def _as_array(x: Any, dtype: Any) -> Any:
