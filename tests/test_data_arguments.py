@@ -21,6 +21,10 @@ WRONG: dict[str, Any] = {
     r"unpack: got vocabulary=\['a'\]": lambda: DATA.unpack(DATA.pack(TREES, WORDS), ["a"]),
     r"batches: got size=1.5, expected an integer": lambda: DATA.batches(TREES, 1.5, WORDS),
     r"batches: got vocabulary=\['a'\], expected": lambda: DATA.batches(TREES, 1, ["a"]),
+    r"batches: got rng='x', expected a numpy.random.Gen": lambda: DATA.batches(
+        TREES, 1, WORDS, "x"
+    ),
+    r"Vocabulary.encode: got 3, expected a word": lambda: DATA.Vocabulary(["a"]).encode(3),
     r"read_treebank: got num_labels='5'": lambda: DATA.read_treebank("no.txt", num_labels="5"),
     r"read_treebank: got num_labels=2.5": lambda: DATA.read_treebank("no.txt", num_labels=2.5),
     r"listops: got num=2.5, expected an integer": lambda: DATA.listops(0, 2.5),
@@ -44,6 +48,8 @@ def test_types(message: str) -> None:
 def test_ranges() -> None:
     with pytest.raises(ValueError, match="read_treebank: got num_labels=0, expected 1 or more"):
         DATA.read_treebank("no.txt", num_labels=0)
+    with pytest.raises(ValueError, match=r"batches: got rng=-1, expected .* a seed >= 0"):
+        DATA.batches(TREES, 1, WORDS, -1)
     with pytest.raises(ValueError, match=r"listops: got .*seed=-1; expected .* seed >= 0"):
         DATA.listops(-1, 2)
 

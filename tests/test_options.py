@@ -258,6 +258,34 @@ def test_choices_that_are_written_wrongly(choice, message, calls):
         f(jnp.ones(2), 1)
 
 
+@pytest.mark.parametrize(
+    ("out", "use", "message", "declared"),
+    [
+        (
+            jax.ShapeDtypeStruct((2,), jnp.float32),
+            lambda y: y + jnp.ones(3),
+            "incompatible",
+            r"float32\[2\]",
+        ),
+        (
+            {"a": jax.ShapeDtypeStruct((), jnp.int32)},
+            lambda y: y["b"],
+            "b",
+            r"\{'a': 'int32\[\]'\}",
+        ),
+    ],
+)
+def test_a_body_that_does_not_take_what_out_declares(out, use, message, declared):
+    @jr.rec_fn(out=out)
+    def f(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: use(f(x, n - 1)))
+
+    with pytest.raises((TypeError, KeyError), match=message) as caught:
+        f(jnp.ones(3), 2)
+    note = next(x for x in caught.value.__notes__ if "out=" in x)
+    assert re.search(f"a call of f gives what out= declares: {declared}. If that", note)
+
+
 def test_branches_that_are_generated():
     @jr.rec_fn
     def f(x, n):

@@ -140,7 +140,12 @@ def _groups(
 ) -> list[Int32]:
     order = np.arange(num_trees, dtype=np.int32)
     if rng is not None:
-        order = np.random.default_rng(rng).permutation(order)
+        try:
+            order = np.random.default_rng(rng).permutation(order)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"batches: got rng={rng!r}, expected a numpy.random.Generator, a seed >= 0 or None"
+            ) from error
     end = num_trees - num_trees % size if drop_last else num_trees
     if not end:
         raise ValueError(

@@ -102,7 +102,13 @@ class Vocabulary:
         return (word.lower() if self.lower else word) in self._ids
 
     def encode(self, word: str) -> int:
-        """The id of a word, 0 if it is not known."""
+        """The id of a word, 0 if it is not known.
+
+        Raises:
+            TypeError: If it is no string.
+        """
+        if not isinstance(word, str):
+            raise TypeError(f"Vocabulary.encode: got {word!r}, expected a word")
         return self._ids.get(word.lower() if self.lower else word, 0)
 
     def decode(self, number: int) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from jaxrec import _compat
-from jaxrec._errors import UnsupportedError
+from jaxrec._errors import JaxRecError, UnsupportedError
 from jaxrec.trace._call import makes_calls
 from jaxrec.trace._instance import Instance
 
@@ -20,6 +20,8 @@ _LOOKED = (
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
 )
+
+_OF_BODIES = (TypeError, ValueError, LookupError, AttributeError, *_LOOKED)
 
 
 def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
@@ -37,17 +39,9 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
         body = described(body, definition.fun, definition.arg_names)
     try:
         jaxpr = jax.make_jaxpr(body)(*instance.args.shapes)
-    except _LOOKED as error:
-        if not any("jaxrec.cond" in note for note in getattr(error, "__notes__", ())):
-            error.add_note(_advice(instance.name))
-        raise
-    except TypeError as error:
-        if "unhashable" in str(error) and "Tracer" in str(error):
-            error.add_note(
-                f"Arguments of {instance.name} have no values while it is traced, so nothing can "
-                "look them up. Where functools.cache is to share calls with equal arguments, "
-                "rec_fn(memo=True) does."
-            )
+    except _OF_BODIES as error:
+        for note in _notes(error, instance):
+            error.add_note(note)
         raise
     effects = ", ".join(sorted(_with_branches(_compat.side_effects, jaxpr.jaxpr)))
     if effects:
@@ -78,6 +72,29 @@ def described(
     kind = inspect.Parameter.POSITIONAL_ONLY
     vars(run)["__signature__"] = inspect.Signature([inspect.Parameter(x, kind) for x in names])
     return run
+
+
+def _notes(error: Exception, instance: Instance) -> Iterator[str]:
+    """What a user should know of the function when its body raises an error."""
+    name, declared = instance.name, instance.result
+    given = getattr(error, "__notes__", ())
+    if isinstance(error, _LOOKED) and not any("jaxrec.cond" in note for note in given):
+        yield _advice(name)
+    elif isinstance(error, TypeError) and "unhashable" in str(error) and "Tracer" in str(error):
+        yield (
+            f"Arguments of {name} have no values while it is traced, so nothing can look them up. "
+            "Where functools.cache is to share calls with equal arguments, rec_fn(memo=True) does."
+        )
+    elif (
+        declared is not None
+        and instance.definition.out is not None
+        and not isinstance(error, JaxRecError)
+    ):
+        types = jax.tree.unflatten(declared.tree, [aval.str_short() for aval in declared.avals])
+        yield (
+            f"This is from the body of {name}, where a call of {name} gives what out= declares: "
+            f"{types}. If that is not what the body returns, correct out=."
+        )
 
 
 def _advice(name: str) -> str:
