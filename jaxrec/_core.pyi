@@ -164,7 +164,7 @@ class NativeFunction:
     ) -> None: ...
     def run(
         self,
-        roots: Sequence[NDArray[Any]],
+        roots: list[Any],
         outers: Sequence[NDArray[Any]],
         results: Sequence[NDArray[Any]],
     ) -> None: ...

@@ -102,6 +102,40 @@ def test_arrays_that_are_gone():
         fib(n)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [
+        ("bool", [True, False], []),
+        ("int8", [5, 0, 127], [128, -129, 2**70]),
+        ("uint8", [5, 255], [256, -1]),
+        ("int16", [300], [2**15]),
+        ("uint32", [2**32 - 1, 0], [2**32, -1, 2**64]),
+        ("int64", [2**62, -(2**63)], [2**63]),
+        ("uint64", [2**63 - 1], [2**64, -1]),
+        ("float32", [0.1, 2, 1e39, math.inf], []),
+        ("float64", [0.1, 2], []),
+    ],
+)
+def test_numbers_that_take_the_type_of_arrays(dtype, good, bad):
+    """A number that is first becomes of the type of the array that a call passes."""
+
+    @jr.rec_fn
+    def first(x, n):
+        def deeper():
+            return first(jax.lax.convert_element_type(x, dtype), n - 1)
+
+        return jr.cond(n == 0, lambda: x, deeper)
+
+    with jax.enable_x64(True), np.errstate(over="ignore"):
+        for x in good:
+            for _ in range(3):
+                got = first(x, 2)
+                assert got.dtype == dtype and got.item() == np.array(x, dtype).item()
+        for x in bad:
+            with pytest.raises(OverflowError, match="argument x of first"):
+                first(x, 2)
+
+
 def test_the_result_is_an_array_as_any_other():
     """What the host reads is there from the start, and is that of the device."""
     fib(4)

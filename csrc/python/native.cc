@@ -3,7 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,54 @@ using namespace nb::literals;
 
 namespace jaxrec {
 namespace {
+
+/// Arguments of the roots as they are given: arrays, or numbers of Python where there is one lane.
+class Roots {
+ public:
+  Roots(const nb::list& given, const std::vector<native::Port>& ports) : words_(given.size()) {
+    for (size_t i = 0; i < given.size(); ++i) {
+      const nb::handle value = given[i];
+      if (PyLong_Check(value.ptr()) || PyFloat_Check(value.ptr())) {
+        const DType dtype = i < ports.size() ? ports[i].dtype : DType::kI64;
+        with_type(dtype, [&](auto tag) { put<typename decltype(tag)::type>(value, &words_[i]); });
+        views_.push_back({&words_[i], dtype, {}});
+      } else {
+        arrays_.push_back(nb::cast<NumpyIn>(value));
+        views_.push_back(view(arrays_.back()));
+      }
+    }
+  }
+
+  const std::vector<Array>& views() const { return views_; }
+
+ private:
+  template <class T>
+  static void put(nb::handle number, int64_t* word) {
+    T value{};
+    if constexpr (std::is_same_v<T, bool>) {
+      value = PyObject_IsTrue(number.ptr()) != 0;
+    } else if constexpr (std::is_floating_point_v<T>) {
+      value = static_cast<T>(PyFloat_AsDouble(number.ptr()));
+    } else if constexpr (std::is_signed_v<T>) {
+      value = narrowed<T>(PyLong_AsLongLong(number.ptr()));
+    } else {
+      value = narrowed<T>(PyLong_AsUnsignedLongLong(number.ptr()));
+    }
+    if (PyErr_Occurred() != nullptr) throw nb::python_error();
+    std::memcpy(word, &value, sizeof(value));
+  }
+
+  template <class T, class Wide>
+  static T narrowed(Wide wide) {
+    if (static_cast<Wide>(static_cast<T>(wide)) != wide && PyErr_Occurred() == nullptr)
+      PyErr_SetString(PyExc_OverflowError, "a number does not fit its type");
+    return static_cast<T>(wide);
+  }
+
+  std::vector<int64_t> words_;
+  std::vector<NumpyIn> arrays_;  // what the views are of
+  std::vector<Array> views_;
+};
 
 class NativeFunction {
  public:
@@ -36,10 +86,11 @@ class NativeFunction {
   NativeFunction(const NativeFunction&) = delete;  // the settings refer to other members
   NativeFunction& operator=(const NativeFunction&) = delete;
 
-  void run(const std::vector<NumpyIn>& roots, const std::vector<NumpyIn>& outers,
+  void run(const nb::list& given, const std::vector<NumpyIn>& outers,
            const std::vector<NumpyOut>& results) const {
+    const Roots roots(given, program_.roots);
     native::Request request = settings_;
-    request.roots = views(roots);
+    request.roots = roots.views();
     request.outers = views(outers);
     request.results = views(results);
     request.give_up = [] {
@@ -96,7 +147,8 @@ void bind_native(nb::module_& m) {
            "program"_a, "names"_a, "outer_lanes"_a, "lanes"_a, "max_calls"_a = -1,
            "depth_limit"_a = -1, "call_limit"_a = -1, "workers"_a = 0)
       .def("run", &NativeFunction::run, "roots"_a, "outers"_a, "results"_a,
-           "Runs the lanes and writes their results. Raises PlanError(code, text, needed).");
+           "Runs the lanes and writes their results. For one lane roots may be numbers of Python. "
+           "Raises PlanError(code, text, needed), OverflowError.");
 }
 
 }  // namespace jaxrec

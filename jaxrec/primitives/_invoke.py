@@ -181,7 +181,7 @@ class Invocation:
             return None
         params = self._operands(1)[1]
         is_here = params.host is None or params.host.is_default
-        return Repeat(traced, params) if is_native(params) and is_here else None
+        return Repeat(traced, params, self._leaves) if is_native(params) and is_here else None
 
     def collect(self) -> tuple[Any, Calls]:
         """Runs the function, mapped over `in_axes`, and reports every call."""

@@ -32,7 +32,7 @@ class Prepared:
         workers = params.workers or (0 if params.host is None else params.host.workers)
         types = tuple(outcome_types(params))
         self.call = NativeCall(native, params.lanes, patterns, params.declared, workers, types)
-        self.may_be_bad = any(np.issubdtype(t.dtype, np.inexact) for t in types)
+        self._may_be_bad = any(np.issubdtype(t.dtype, np.inexact) for t in types)
         self._arrays = ControlArrays(params, native.outers)
         self._positions = _roots(params, native)
 
@@ -43,6 +43,11 @@ class Prepared:
     def outers(self, operands: Sequence[Any]) -> list[Any]:
         """The arrays that all calls read."""
         return self._arrays(operands[: self.params.num_outers])
+
+    def check(self, made: Sequence[Any]) -> None:
+        """Raises if a result is what `jax_debug_nans` or `jax_debug_infs` looks for."""
+        if self._may_be_bad:
+            _check_results(self.params.program.name, made)
 
 
 def prepared(params: Params) -> Prepared:
@@ -66,8 +71,7 @@ def run_native_now(at: Prepared, operands: Sequence[Any]) -> list[Any]:
         FloatingPointError: a result is what `jax_debug_nans` or `jax_debug_infs` looks for.
     """
     made = run_on_host(at.call, at.roots(operands), at.outers(operands))
-    if at.may_be_bad:
-        _check_results(at.params, made)
+    at.check(made)
     return made
 
 
@@ -77,7 +81,7 @@ def on_device(made: Sequence[Any]) -> list[Any]:
     return [put(x, _compat.aval_of(x)) if isinstance(x, np.ndarray) else x for x in made]
 
 
-def _check_results(params: Params, made: Sequence[Any]) -> None:
+def _check_results(function: str, made: Sequence[Any]) -> None:
     looked_for = {
         "nan": _compat.setting("jax_debug_nans") and np.isnan,
         "inf": _compat.setting("jax_debug_infs") and np.isinf,
@@ -85,7 +89,7 @@ def _check_results(params: Params, made: Sequence[Any]) -> None:
     for name, is_bad in looked_for.items():
         if is_bad and any(np.any(is_bad(np.asarray(x, np.float64))) for x in made):
             raise FloatingPointError(
-                f"invalid value ({name}) in the result of {params.program.name}. "
+                f"invalid value ({name}) in the result of {function}. "
                 'jr.executor("reference") tells which operation makes it.'
             )
 

@@ -15,13 +15,14 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._host_options import default_device
 from jaxrec.invocation._params import Params
-from jaxrec.primitives._native import prepared, run_native_now
+from jaxrec.primitives._native import prepared
+from jaxrec.schedule._native import on_host
 
 if TYPE_CHECKING:
     from jaxrec.primitives._traced import Traced
 
 NUMBERS = (bool, int, float, complex, np.generic)
-_EXACTLY = frozenset(NUMBERS)
+_PYTHON = frozenset((bool, int, float, complex))
 
 
 def types_of(args: Sequence[Any]) -> tuple[Hashable, list[Any]]:
@@ -30,15 +31,18 @@ def types_of(args: Sequence[Any]) -> tuple[Hashable, list[Any]]:
     There is None in common where a leaf is neither a number nor an array that may be anywhere.
     """
     leaves, tree = jax.tree.flatten(args)
-    types = tuple(map(_type_of, leaves))
-    return None if None in types else (tree, types, _compat.context()), leaves
+    types = tuple(map(type, leaves))
+    if not _PYTHON.issuperset(types):
+        types = tuple(map(_type_of, leaves))
+        if None in types:
+            return None, leaves
+    return (tree, types, _compat.context()), leaves
 
 
 def _type_of(leaf: Any) -> Hashable:
-    found = type(leaf)
-    if found in _EXACTLY or isinstance(leaf, np.generic):
-        return found
-    if found is np.ndarray:
+    if isinstance(leaf, np.generic) or type(leaf) in _PYTHON:
+        return type(leaf)
+    if type(leaf) is np.ndarray:
         return leaf.shape, leaf.dtype
     return leaf.aval if _compat.is_uncommitted(leaf) else None
 
@@ -49,12 +53,17 @@ class Repeat:
     Args:
         traced: the function, traced for arguments of these types.
         params: the static parameters of an invocation of one lane.
+        leaves: of the arguments.
     """
 
-    def __init__(self, traced: Traced, params: Params) -> None:
-        self._traced, self._prepared = traced, prepared(params)
+    def __init__(self, traced: Traced, params: Params, leaves: Sequence[Any]) -> None:
+        self._traced, self._at = traced, prepared(params)
         self._outers = [(k, traced.dtypes[k]) for k in traced.outers]
-        self._roots = [(k, traced.dtypes[k]) for k in traced.roots]
+        self._kept = None if traced.outers else on_host(self._at.outers(traced.captured))
+        self._roots = [
+            (k, None if type(leaves[k]) in _PYTHON else traced.dtypes[k])
+            for k in self._at.call.program.roots
+        ]
         self._put = _compat.Put(default_device())
 
     def holds(self) -> bool:
@@ -69,7 +78,15 @@ class Repeat:
             JaxRecError: as the machine reports it, in its own class.
             FloatingPointError: as `run_native_now`.
         """
-        outers = [np.asarray(leaves[k], dtype) for k, dtype in self._outers]
-        roots = [np.asarray(leaves[k], dtype)[None] for k, dtype in self._roots]
-        made = run_native_now(self._prepared, [*outers, *self._traced.captured, *roots])
-        return self._traced.first_on_host(made, self._put)
+        outers = self._kept
+        if outers is None:
+            own = [np.asarray(leaves[k], dtype) for k, dtype in self._outers]
+            outers = on_host(self._at.outers([*own, *self._traced.captured]))
+        roots = [
+            leaves[k] if dtype is None else np.asarray(leaves[k], dtype, order="C")
+            for k, dtype in self._roots
+        ]
+        made = [np.empty(t.shape, t.dtype) for t in self._traced.results]
+        self._at.call.run(roots, outers, made)
+        self._at.check(made)
+        return self._traced.on_device(made, self._put)

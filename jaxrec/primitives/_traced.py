@@ -75,13 +75,13 @@ class Traced:
         Those of the native machine are NumPy's; they are put on JAX's default device.
         """
         if leaves and isinstance(leaves[0], np.ndarray):
-            return self.first_on_host(leaves, _compat.Put(default_device()))
+            of_lane = [x.reshape(x.shape[1:]) for x in leaves]
+            return self.on_device(of_lane, _compat.Put(default_device()))
         return self.result(_first(leaves))
 
-    def first_on_host(self, leaves: Sequence[Any], put: _compat.Put) -> Any:
-        """As `first_result`, from NumPy arrays that are put on a device."""
-        types = self.results
-        return self.result([put(x.reshape(x.shape[1:]), types[k]) for k, x in enumerate(leaves)])
+    def on_device(self, leaves: Sequence[np.ndarray[Any, Any]], put: _compat.Put) -> Any:
+        """The result from NumPy arrays."""
+        return self.out_tree.unflatten(list(map(put, leaves, self.results)))
 
 
 class Traces(dict[Any, Traced]):

@@ -69,6 +69,16 @@ class NativeCall:
         program = self.program
         return _core.NativeFunction(program.words, program.names, self.outer_lanes, **self.settings)
 
+    def run(self, roots: list[Any], outers: Sequence[Any], results: Sequence[Any]) -> None:
+        """Runs the machine on NumPy arrays; for one lane roots may be numbers of Python.
+
+        Raises:
+            JaxRecError: as the machine reports it, in its own class.
+            OverflowError: a number does not fit the type of its root.
+        """
+        with ErrorsOfTheCore():
+            self.function.run(roots, outers, results)
+
 
 def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -> list[Any]:
     """Stages the machine into the program that is being traced.
@@ -109,10 +119,10 @@ def run_on_host(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -
         JaxRecError: as the machine reports it, in its own class.
     """
     results = [np.empty(t.shape, t.dtype) for t in call.types]
-    with ErrorsOfTheCore():
-        call.function.run(
-            [np.asarray(x, order="C") for x in roots],
-            [np.asarray(x, order="C") for x in outers],
-            results,
-        )
+    call.run(on_host(roots), on_host(outers), results)
     return results
+
+
+def on_host(arrays: Sequence[Any]) -> list[Any]:
+    """Arrays as the machine reads them."""
+    return [np.asarray(x, order="C") for x in arrays]

@@ -72,7 +72,7 @@ class Closure:
 
     def holds(self) -> bool:
         """Whether the functions close over the same now."""
-        return all(variable.holds() for variable in self._variables)
+        return all(map(_Variable.holds, self._variables))
 
 
 class _Variable:
@@ -111,7 +111,7 @@ class _Variable:
             return True
         value = _read(self._place, self._name)
         if self._is_whole:
-            return _is_same(value, self._value)
+            return value is self._value or _is_same(value, self._value)
         return _are_same(_inside(value, self._attributes), self._inside)
 
 
