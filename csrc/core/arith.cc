@@ -111,6 +111,8 @@ BinaryFn binary_op(Op op, DType dtype) {
     case Op::GE: return pick_binary<ops::Ge>(dtype);
     case Op::POW: return pick_binary<ops::Pow>(dtype);
     case Op::ATAN2: return pick_binary<ops::Atan2>(dtype);
+    case Op::MULTIPLE: return pick_binary<ops::Multiple>(dtype);
+    case Op::PORTION: return pick_binary<ops::Portion>(dtype);
     default: return nullptr;
   }
 }

@@ -161,6 +161,20 @@ struct Div : Numbers {
     else return static_cast<T>(a / b);
   }
 };
+/// A product and a quotient that are zero where the first number is: it is a tangent, and what does
+/// not move has no derivative, were it to be multiplied by infinity.
+struct Multiple : Floats {
+  template <class T>
+  static T apply(T tangent, T b) {
+    return tangent == 0 ? tangent : tangent * b;
+  }
+};
+struct Portion : Floats {
+  template <class T>
+  static T apply(T tangent, T b) {
+    return tangent == 0 ? tangent : tangent / b;
+  }
+};
 struct Rem : Numbers {
   template <class T>
   static T apply(T a, T b) {

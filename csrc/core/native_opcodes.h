@@ -50,7 +50,7 @@ inline constexpr int64_t kVersion = 2;
   X(SHL, Shl, D, T) X(SHRA, ShiftArithmetic, D, T) X(SHRL, ShiftLogical, D, T)
 #define JAXREC_HOT_FLOAT(X, D, T)                                         \
   X(ADD, Add, D, T) X(SUB, Sub, D, T) X(MUL, Mul, D, T) X(DIV, Div, D, T) \
-  X(MIN, Min, D, T) X(MAX, Max, D, T)
+  X(MIN, Min, D, T) X(MAX, Max, D, T) X(MULTIPLE, Multiple, D, T) X(PORTION, Portion, D, T)
 #define JAXREC_HOT_ARITHMETIC(X)                                    \
   JAXREC_HOT_INT(X, kI32, int32_t) JAXREC_HOT_INT(X, kI64, int64_t) \
   JAXREC_HOT_FLOAT(X, kF32, float) JAXREC_HOT_FLOAT(X, kF64, double)

@@ -16,7 +16,8 @@ namespace jaxrec {
   X(EXP) X(EXP2) X(EXPM1) X(LOG) X(LOG1P) X(RSQRT) X(CBRT)                                  \
   X(SIN) X(COS) X(TAN) X(ASIN) X(ACOS) X(ATAN)                                              \
   X(SINH) X(COSH) X(TANH) X(ASINH) X(ACOSH) X(ATANH) X(LOGISTIC) X(ERF) X(ERFC)             \
-  X(POW) X(ATAN2)
+  X(POW) X(ATAN2)                                                                           \
+  X(MULTIPLE) X(PORTION)
 // clang-format on
 
 enum class Op : uint8_t {

@@ -104,6 +104,9 @@ void floats() {
   CHECK(std::isnan(binary<T>(Op::MIN, 1, kNan)) && std::isnan(binary<T>(Op::MAX, kNan, 1)));
   CHECK(std::signbit(binary<T>(Op::MIN, 0, -T(0))) && !std::signbit(binary<T>(Op::MAX, -T(0), 0)));
   CHECK(binary<T>(Op::DIV, 1, 0) == kInf);
+  CHECK(binary<T>(Op::MULTIPLE, 3, 2) == 6 && binary<T>(Op::MULTIPLE, 0, kInf) == 0);
+  CHECK(binary<T>(Op::PORTION, 3, 2) == T(1.5) && binary<T>(Op::PORTION, 0, 0) == 0);
+  CHECK(std::isnan(binary<T>(Op::MULTIPLE, kInf, 0)) && binary<T>(Op::PORTION, 1, 0) == kInf);
   CHECK(binary<T>(Op::REM, -T(7.5), 2) == -T(1.5));
   CHECK(unary<T>(Op::ROUND, T(2.5)) == 3 && unary<T>(Op::ROUND_EVEN, T(2.5)) == 2);
   CHECK(unary<T>(Op::ROUND, -T(2.5)) == -3 && unary<T>(Op::FLOOR, -T(0.5)) == -1);

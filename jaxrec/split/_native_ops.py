@@ -111,12 +111,16 @@ def _multiple(
     opcode: str, args: Sequence[Registers], tangents: Sequence[bool], dtype: Any, to: Emitter
 ) -> Registers:
     """A product or quotient; zero if a tangent in it is."""
-    result = each_register(lambda a, b: to.emit(opcode, dtype, a, b), *args)
-    for x, is_tangent in zip(args, tangents, strict=True):
-        if is_tangent:
-            zero = to.constant(0, dtype)
-            is_zero = each_register(lambda r, zero=zero: to.emit("EQ", dtype, r, zero), x)
-            result = selected(is_zero, result, x, dtype, to)
+    (x, y), (first, second) = args, tangents
+    if opcode == "MUL" and second and not first:
+        (x, y), (first, second) = (y, x), (second, first)
+    if first:
+        opcode = _OF_A_TANGENT[opcode]
+    result = each_register(lambda a, b: to.emit(opcode, dtype, a, b), x, y)
+    if second:
+        zero = to.constant(0, dtype)
+        is_zero = each_register(lambda r: to.emit("EQ", dtype, r, zero), y)
+        result = selected(is_zero, result, y, dtype, to)
     return result
 
 
@@ -173,6 +177,8 @@ _OPERATIONS: dict[str, tuple[_Test, _Compiler]] = {
     ),
 }
 """For each operation which of its forms the machine has, and what emits it."""
+
+_OF_A_TANGENT = {"MUL": "MULTIPLE", "DIV": "PORTION"}
 
 _MULTIPLE = {"mul": _product, "div": _product, "dot_general": _product_of_vectors}
 """Operations whose result is a multiple of a tangent among their operands."""
