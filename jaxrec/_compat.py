@@ -319,6 +319,11 @@ def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return inlined(eqn)
 
 
+def moved_results(closed: ClosedJaxpr, moved: Sequence[bool]) -> Sequence[bool]:
+    """Which results have a derivative by some operands that JAX does not know to be zero."""
+    return _ad.jvp_jaxpr(closed, moved, instantiate=False)[1]
+
+
 def without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
     """A jaxpr without what no result follows from, also of what its loops stack."""
     results = [True] * len(closed.jaxpr.outvars)

@@ -103,15 +103,6 @@ def still(values: Sequence[Any], order: int) -> list[Any]:
     return inactive(lambda *x: list(x), order)(*values)
 
 
-def at_rest(x: Any) -> Any:
-    """A value that has no derivative when one is taken next, in a way that JAX can tell."""
-    return at_rest_p.bind(x)[0]
-
-
-at_rest_p = Primitive("at_rest")
-at_rest_p.multiple_results = True
-
-
 inactive_p = Primitive("inactive")
 inactive_p.multiple_results = True
 
@@ -160,14 +151,6 @@ def zero_tangent(x: Any) -> Any:
     """The tangent of a value that has no derivative, in a way that JAX can tell."""
     return _compat.Zero(_compat.aval_of(x).to_tangent_aval())
 
-
-at_rest_p.def_impl(lambda x: [x])
-at_rest_p.def_abstract_eval(lambda aval: [aval])
-_compat.register_jvp(
-    at_rest_p, lambda primals, _: (list(primals), list(map(zero_tangent, primals)))
-)
-_compat.register_batching(at_rest_p, lambda operands, dims: (at_rest_p.bind(*operands), dims))
-_compat.register_lowering(at_rest_p, lambda x: [x])
 
 inactive_p.def_impl(_run)
 _compat.register_jvp(inactive_p, _jvp)

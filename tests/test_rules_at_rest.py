@@ -124,3 +124,90 @@ def test_a_rule_for_reverse_mode(way):
     want = take(quantised(PYTHON, through, bounded))(w, x)
     with jr.executor(executor):
         assert_close(take(quantised(JAXREC, through, bounded))(w, x), want, 1e-4)
+
+
+@jax.custom_vjp
+def halved(x: Any) -> Any:
+    return x * 1.5
+
+
+halved.defvjp(lambda x: (x * 1.5, x), lambda x, g: (0.5 * g * x,))
+
+
+def _in_a_scan(x: Any, w: Any, d: Any) -> Any:
+    def step(carry: Any, _: Any) -> Any:
+        return (carry[0] * x, carry[1] * w), None
+
+    (a, b), _ = jax.lax.scan(step, (jnp.sin(x), w), None, length=2)
+    return rounded(b) * a + d
+
+
+def _sorted(x: Any, w: Any, d: Any) -> Any:
+    _, a, b = jax.lax.sort((jnp.arange(2), x * jnp.ones(2), w * jnp.ones(2)), num_keys=1)
+    return rounded(b[0]) * a[0] + d
+
+
+def _chosen(x: Any, w: Any, d: Any) -> Any:
+    a, b = jax.lax.cond(x > 0, lambda: (x * w, 3 * w), lambda: (x, w * w))
+    return in_waves(rounded(b)) * a + d
+
+
+BODIES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "no derivative": lambda x, w, d: rounded(jnp.sign(x) * jnp.floor(1 + x) * w) * x + d,
+    "scan": _in_a_scan,
+    "checkpoint": lambda x, w, d: rounded(jax.checkpoint(lambda x, w: (x, w))(x, w)[1]) * x + d,
+    "sort": _sorted,
+    "choice": _chosen,
+    "rule in a rule": lambda x, w, d: halved(halved(w)) * x + halved(d * w),
+    "in waves": lambda x, w, d: in_waves(rounded(3 * w)) * x + d,
+}
+
+
+def recursion(lang: Language, body: Callable[[Any, Any, Any], Any]) -> Any:
+    @lang.rec_fn(max_calls=8)
+    def f(x, w, n):
+        return lang.cond(n == 0, lambda: x * w, lambda: body(x, w, f(0.9 * x, 0.8 * w, n - 1)))
+
+    return f
+
+
+def _thrice(f: Any) -> Any:
+    """By `w`, of a second derivative by `x`."""
+    return jax.grad(lambda w, x: jax.jacfwd(jax.grad(f))(x, w, 3))
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(
+    "take", [pytest.param(_of_value, id="value", marks=pytest.mark.slow), _of_force]
+)
+def test_results_move_each_by_itself(body, take):
+    x, w = jnp.float32(0.7), jnp.float32(0.55)
+    found, want = (take(recursion(lang, BODIES[body]))(w, x) for lang in (JAXREC, PYTHON))
+    assert_close(found, want, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "body", ["in waves", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sort", "choice"))]
+)
+def test_derivatives_of_third_order(body):
+    x, w = jnp.float32(0.7), jnp.float32(0.55)
+    found, want = (_thrice(recursion(lang, BODIES[body]))(w, x) for lang in (JAXREC, PYTHON))
+    assert_close(found, want, 1e-3)
+
+
+@pytest.mark.parametrize("take", [_of_value, _of_force, _thrice], ids=lambda take: take.__name__)
+def test_what_all_calls_share(take):
+    """An outer value that a derivative is not taken by has no tangent to begin with."""
+
+    def build(lang: Language) -> Any:
+        @lang.rec_fn(max_calls=8)
+        def f(x, w, n):
+            def below():
+                return in_waves(rounded(w)) * x + jnp.sin(f(0.9 * x, w, n - 1)) * rounded(x)
+
+            return lang.cond(n == 0, lambda: x * rounded(w), below)
+
+        return f
+
+    x, w = jnp.float32(0.7), jnp.float32(0.55)
+    assert_close(take(build(JAXREC))(w, x), take(build(PYTHON))(w, x), 1e-3)

@@ -72,7 +72,7 @@ def jvp_graph(
     if any(function.order for function in graph.functions):
         return None
     try:
-        return _Transform(graph, moving(graph, given), taken).graph()
+        return _Transform(graph, moving(graph, given, taken), taken).graph()
     except _NoOperationsError:
         return None
 

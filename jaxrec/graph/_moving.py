@@ -2,36 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 
+from jaxrec import _compat
+from jaxrec._order import apply_equation, has_rule
 from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, is_constant, walk
 
+_Flow = Callable[[Prim, tuple[bool, ...]], Sequence[bool]]
+"""Which results of an operation move, if so its operands do."""
 
-def moving(graph: Graph, given: Iterable[Value]) -> set[Atom]:
-    """The values that move with those given: a fixpoint over all calls."""
+
+def moving(
+    graph: Graph, given: Iterable[Value], taken: Sequence[Collection[Atom]] = ()
+) -> set[Atom]:
+    """The values that move with those given: a fixpoint over all calls.
+
+    Args:
+        graph: the graph.
+        given: the values that a derivative is taken by.
+        taken: for each derivative that was taken before what rested, see `Program.taken`.
+    """
+    ops = [op for function in graph.functions for op in walk(function.body)]
+    counts = any(isinstance(op, Prim) and has_rule(op.eqn) for op in ops)
+    flow = functools.cache(functools.partial(_as_jax, taken)) if counts else _at_most
     found: set[Atom] = set(given)
     while True:
         before = len(found)
-        for function in graph.functions:
-            for op in walk(function.body):
-                found.update(v for v in _moved_by(graph, op, found) if has_derivative(v))
+        for op in ops:
+            found.update(v for v in _moved_by(graph, op, found, flow) if has_derivative(v))
         if len(found) == before:
             return found
 
 
-def _moved_by(graph: Graph, op: Op, moving: set[Atom]) -> Iterator[Value]:
+def _moved_by(graph: Graph, op: Op, moving: set[Atom], flow: _Flow) -> Iterator[Value]:
     """The values that move because of an operation: its results, or parameters of what it calls."""
     if isinstance(op, Prim):
-        if not is_constant(op) and not moving.isdisjoint(op.inputs):
-            yield from op.outputs
+        moved = tuple(atom in moving for atom in op.inputs)
+        if any(moved):
+            yield from (v for v, moves in zip(op.outputs, flow(op, moved), strict=True) if moves)
     elif isinstance(op, Switch):
         yield from (v for v in op.outputs if not moving.isdisjoint(op.sources(v)[1:]))
     else:
         yield from (param for param, atom in graph.arguments(op) if atom in moving)
         results = graph.functions[op.callee].body.results
         yield from (v for v, atom in zip(op.outputs, results, strict=True) if atom in moving)
+
+
+def _at_most(op: Prim, moved: tuple[bool, ...]) -> Sequence[bool]:
+    """All results move. Where no rule looks on, a derivative of zero is as good as none."""
+    del moved
+    return [not is_constant(op)] * len(op.outputs)
+
+
+def _as_jax(taken: Sequence[Collection[Atom]], op: Prim, moved: tuple[bool, ...]) -> Sequence[bool]:
+    """Those whose derivative JAX does not know to be zero; a rule is applied to no others."""
+
+    def run(*values: Any) -> list[Any]:
+        return apply_equation(op.eqn, values, places_moved(op, taken))
+
+    with _compat.without_mesh():
+        closed = jax.make_jaxpr(run)(*(atom.aval for atom in op.inputs))
+        return _compat.moved_results(closed, moved)
 
 
 def has_derivative(atom: Atom) -> bool:

@@ -83,9 +83,9 @@ class Params:
         """The invocation that gives the results as they come with derivatives by operands."""
         return dataclasses.replace(self, program=self.program.differentiated(by))
 
-    def asked_by(self, by: tuple[int, ...]) -> Params:
-        """The invocation of which a derivative by some operands is taken next."""
-        return dataclasses.replace(self, program=self.program.asked_by(by))
+    def asked_by(self, *orders: tuple[int, ...]) -> Params:
+        """The invocation of which derivatives by some operands each are taken next."""
+        return dataclasses.replace(self, program=self.program.asked_by(*orders))
 
     def of_rows(self, rows: int) -> Params:
         """The invocations that so many calls of a wave make, in the rule of a derivative."""

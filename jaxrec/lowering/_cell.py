@@ -10,9 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec._at_rest import at_rest
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
-from jaxrec._order import apply_equation, at_rest, has_rule, still
+from jaxrec._order import apply_equation, has_rule, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
 from jaxrec.graph._moving import places_moved
 from jaxrec.lowering._rows import numbers
@@ -93,8 +94,9 @@ def _rules(program: Program, order: int) -> tuple[Apply, int]:
     def apply(op: Prim, values: list[Any]) -> list[Any]:
         if not has_rule(op.eqn):
             return _plainly(op, values)
-        pairs = zip(op.inputs, values, strict=True)
-        values = [at_rest(x) if atom in program.asked else x for atom, x in pairs]
+        for order, resting in enumerate(program.asked, 1):
+            pairs = zip(op.inputs, values, strict=True)
+            values = [at_rest(x, order) if atom in resting else x for atom, x in pairs]
         return apply_equation(op.eqn, values, places_moved(op, taken), ahead)
 
     return apply, ahead

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,16 +113,15 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
         primals, tangents, params = tangents_on_graph(primals, tangents, params, wrt, given)
     call = LinearCall(primals, params, wrt, given)
     apart = _kept_apart(params, wrt)
-    wide = _indexed_by_lane(params, apart)
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)
 
-    def run(tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
+    def run(params: Params, tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
         repeated = [
             jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
             for k, x in enumerate(operands)
         ]
-        at = replayed(wide, tables, repeated, positions)
+        at = replayed(_indexed_by_lane(params, apart), tables, repeated, positions)
 
         def read(xs: Sequence[Any]) -> list[Any]:
             return [x for k, x in enumerate(xs) if k not in wrt.without]
@@ -132,8 +130,7 @@ def _backward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> A
         asked = len(wrt.positions)
         return over_stack(lambda *cts: list(pull(read(cts)))[:asked], wrt.stack)(*given)
 
-    again = call.compiled_apart(("backward", positions), run)
-    return jvp_of_replay(functools.partial(again, tables), call, tangents)
+    return jvp_of_replay("backward", run, call, tables, positions, tangents)
 
 
 _compat.register_jvp(rec_backward_p, _backward_jvp)

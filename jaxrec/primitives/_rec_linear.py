@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -155,7 +154,7 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)
 
-    def run(tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
+    def run(params: Params, tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
         at = replayed(params, tables, operands, positions)
 
         def once(*given: Any) -> list[Any]:
@@ -164,8 +163,7 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
 
         return over_stack(once, wrt.stack)(*given)
 
-    again = call.compiled_apart(("linear", positions), run)
-    return jvp_of_replay(functools.partial(again, tables), call, tangents)
+    return jvp_of_replay("linear", run, call, tables, positions, tangents)
 
 
 _compat.register_jvp(rec_linear_p, _linear_jvp)

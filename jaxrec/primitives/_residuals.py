@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._at_rest import differentiated
 from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells, backward_of
@@ -129,7 +130,10 @@ class LinearCall:
 
 
 def replayed(
-    params: Params, tables: Tables, operands: Sequence[Any], positions: Sequence[int]
+    params: Params,
+    tables: Tables,
+    operands: Sequence[Any],
+    positions: Sequence[int],
 ) -> Any:
     """A function of the operands at `positions` to the differentiable results, for JAX to derive.
 
@@ -139,11 +143,10 @@ def replayed(
         operands: all of its operands.
         positions: of those that the function is of.
     """
-    asked = params.asked_by(tuple(positions))
 
     def run(*changed: Any) -> list[Any]:
         full = replaced(operands, positions, changed)
-        outs = replay(with_schedule(asked, asked.layout(), tables, full))
+        outs = replay(with_schedule(params, params.layout(), tables, full))
         return [x for x in outs if has_cotangent(x)]
 
     return run
@@ -163,8 +166,28 @@ def moving(params: Params, wrt: Sequence[int], avals: Sequence[Any]) -> tuple[in
     return (*wrt, *rest)
 
 
-def jvp_of_replay(run: Any, call: LinearCall, tangents: Sequence[Any]) -> Any:
-    """Differentiates a function of operands and given values; residuals are constants."""
+Derivative = Callable[[Params, Tables, list[Any], list[Any]], list[Any]]
+"""A derivative of a replay, from its invocation, schedule, operands and the values given."""
+
+
+def jvp_of_replay(
+    name: str,
+    run: Derivative,
+    call: LinearCall,
+    tables: Tables,
+    positions: tuple[int, ...],
+    tangents: Sequence[Any],
+) -> Any:
+    """Differentiates a derivative; residuals are constants.
+
+    Args:
+        name: of the derivative.
+        run: the derivative.
+        call: what it was called with.
+        tables: the schedule.
+        positions: the operands that it is taken by.
+        tangents: of what it was called with.
+    """
     count = call.params.num_operands
     start = len(tangents) - len(call.given)
     values = [*call.primals, *call.given]
@@ -174,10 +197,16 @@ def jvp_of_replay(run: Any, call: LinearCall, tangents: Sequence[Any]) -> Any:
         k for k, t in enumerate(moved) if type(t) is not _compat.Zero and has_cotangent(avals[k])
     ]
     active = moving(call.params, asked, avals[:count])
+    params = call.params.asked_by(positions, tuple(k for k in active if k < count))
+    counted = differentiated if params.program is not call.params.program else lambda fun: fun
 
-    def of_active(*changed: Any) -> list[Any]:
-        full = replaced(values, active, changed)
-        return run(full[:count], full[count:])
+    def both(values: list[Any], given: list[Any], tables: Tables) -> Any:
+        once = counted(lambda *x: run(params, tables, list(x[:count]), list(x[count:])))
+        return jax.jvp(
+            lambda *changed: once(*replaced(values, active, changed)),
+            [values[k] for k in active],
+            given,
+        )
 
     given = [moved[k] if k in asked else hidden_zero(values[k], moved[asked[0]]) for k in active]
-    return jax.jvp(of_active, [values[k] for k in active], given)
+    return call.compiled_apart((name, positions, active), counted(both))(values, given, tables)

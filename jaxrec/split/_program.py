@@ -75,7 +75,7 @@ class Program:
         tangents: of a program that computes derivatives, see `jaxrec/split/_tangents.py`.
         taken: for each derivative that has been taken of what the program computes the operands of
             operations with rules of their own that rested. The other rules were replaced by code.
-        asked: those that rest at the derivative that is taken next.
+        asked: the same for derivatives that will be taken next, as far as they are known.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -102,7 +102,7 @@ class Program:
     shared_elements: int
     tangents: frozenset[Value]
     taken: tuple[frozenset[Value], ...] = ()
-    asked: frozenset[Value] = frozenset()
+    asked: tuple[frozenset[Value], ...] = ()
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
     def operand(self, position: int) -> Value:
@@ -118,19 +118,24 @@ class Program:
         """
         if not self._ruled:
             return self
-        taken = (*self.taken, self._resting(by))
-        return self._changed(taken=taken, asked=frozenset())
+        taken = (*self.taken, self._resting(by, self.taken))
+        return self._changed(taken=taken, asked=())
 
-    def asked_by(self, by: tuple[int, ...]) -> Program:
-        """The same program where the next derivative is taken by some operands."""
-        resting = self._resting(by)
-        return self._changed(asked=resting) if resting != self.asked else self
+    def asked_by(self, *orders: tuple[int, ...]) -> Program:
+        """The same program where the next derivatives are taken by some operands each."""
+        taken = self.taken
+        for by in orders:
+            taken = (*taken, self._resting(by, taken))
+        asked = taken[len(self.taken) :]
+        return self._changed(asked=asked) if any(asked) else self
 
     def _changed(self, **how: Any) -> Program:
         key = tuple(how.items())
         return self.cache.once(key, lambda: dataclasses.replace(self, **how, cache=Cache()))
 
-    def _resting(self, by: tuple[int, ...] | None) -> frozenset[Value]:
+    def _resting(
+        self, by: tuple[int, ...] | None, taken: tuple[frozenset[Value], ...]
+    ) -> frozenset[Value]:
         """The operands of operations with rules that a derivative by some operands rests at.
 
         None, as far as is known, where functions stand inside of rules: they count derivatives.
@@ -139,11 +144,11 @@ class Program:
             return frozenset()
 
         def find() -> frozenset[Value]:
-            moved = moving(self.graph, map(self.operand, by))
+            moved = moving(self.graph, map(self.operand, by), taken)
             atoms = {atom for op in self._ruled for atom in op.inputs} - moved
             return frozenset(v for v in atoms if isinstance(v, Value) and has_derivative(v))
 
-        return self.cache.once(("resting", by), find)
+        return self.cache.once(("resting", by, taken), find)
 
     @functools.cached_property
     def native(self) -> NativeProgram | None:
