@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -385,3 +386,12 @@ def test_a_full_disk(tmp_path, monkeypatch):
     message = "a checkpoint cannot be written to .*No space left on device. Make room there"
     with pytest.raises(TrainError, match=message):
         run(*TINY_LISTOPS, "--out", tmp_path / "run")
+
+
+def test_without_what_training_needs(monkeypatch):
+    for name in [x for x in sys.modules if x == "jaxrec.train" or x.startswith("jaxrec.train.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    message = r"jaxrec.train needs tqdm, which is not installed: pip install 'jaxrec\[train\]'"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        importlib.import_module("jaxrec.train")

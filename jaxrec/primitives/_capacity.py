@@ -18,9 +18,9 @@ from jaxrec.primitives._primitives import run_compiled
 from jaxrec.schedule._layout import Layout, bucket
 from jaxrec.schedule._limits import stepped_limits
 
-_ROOM = (1 << 12, 1 << 16)
-"""Calls for which an eager stepped invocation gets room, as it turns out to need it, before it gets
-as much as a recursion that ends may need."""
+_ROOM = 1 << 12
+"""Calls for which an eager stepped invocation gets room before it gets as much as a recursion that
+ends may need."""
 
 
 def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
@@ -135,7 +135,7 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     """Runs a stepped invocation that has no bound, with more room until it is enough.
 
     How many calls it makes is known only once it has run. Room that is not used costs little,
-    since tapes are not filled, so it grows in large steps and is remembered.
+    since tapes are not filled, so it grows in few steps, since each is compiled, and is remembered.
 
     Args:
         params: without `max_calls`.
@@ -150,7 +150,7 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     key = ("room", params.lanes)
     limits = stepped_limits(program, params.executor, params.lanes)
     assert limits is not None
-    sizes = sorted({min(size, limits.calls) for size in (*_ROOM, limits.depth, limits.calls)})
+    sizes = sorted({min(size, limits.calls) for size in (_ROOM, limits.depth, limits.calls)})
     sizes = [size for size in sizes if size >= program.cache.get(key, 0)]
     for size in sizes:
         sized = dataclasses.replace(params, max_calls=size)
