@@ -105,7 +105,7 @@ class RecFn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
-        types, leaves = None, []
+        types = None
         if not (kwargs or self._bound or self._static):
             types, leaves = types_of(args)
             repeat = self._repeats.get(types)

@@ -25,18 +25,17 @@ NUMBERS = (bool, int, float, complex, np.generic)
 _PYTHON = frozenset((bool, int, float, complex))
 
 
-def types_of(args: Sequence[Any]) -> tuple[Hashable, list[Any]]:
+def types_of(args: tuple[Any, ...]) -> tuple[Hashable, Sequence[Any]]:
     """What calls have in common that do the same but for values, and the leaves of the arguments.
 
     There is None in common where a leaf is neither a number nor an array that may be anywhere.
     """
+    types = tuple(map(type, args))
+    if _PYTHON.issuperset(types):
+        return (types, _compat.context()), args
     leaves, tree = jax.tree.flatten(args)
-    types = tuple(map(type, leaves))
-    if not _PYTHON.issuperset(types):
-        types = tuple(map(_type_of, leaves))
-        if None in types:
-            return None, leaves
-    return (tree, types, _compat.context()), leaves
+    types = tuple(map(_type_of, leaves))
+    return None if None in types else (tree, types, _compat.context()), leaves
 
 
 def _type_of(leaf: Any) -> Hashable:
