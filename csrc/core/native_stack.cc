@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/pages.h"
+
 namespace jaxrec::native {
 namespace {
 
@@ -30,11 +32,13 @@ bool Stack::enter(const Function& function, int64_t limit_of_depth) {
 
 void Stack::set_capacity(int64_t frames) {
   const int64_t at = words == nullptr ? 0 : fp - words;
-  void* moved = std::realloc(words, static_cast<size_t>(frames * frame_words) * sizeof(Word));
+  const size_t bytes = static_cast<size_t>(frames * frame_words) * sizeof(Word);
+  void* moved = std::realloc(words, bytes);
   if (moved == nullptr) {
     fault = Fault::kMemory;
     return;
   }
+  use_large_pages(moved, bytes);  // a deep stack is fresh memory, whose pages come one by one
   words = static_cast<Word*>(moved);
   fp = words + at;
   capacity_ = frames;
