@@ -47,7 +47,7 @@ multiplies matrices. And how far they may nest, however many, where one of them 
 _STEPPED_LEAST = 64
 """The calls that it may make however large their values are."""
 
-_REFERENCE_DEPTH, _REFERENCE_OPERATIONS = 1 << 13, 1 << 16
+_REFERENCE_DEPTH, _REFERENCE_OPERATIONS = 1 << 12, 1 << 15
 """How far executor "reference" nests by default: calls, and the operations of their bodies, each of
 which takes its time and leaves a value for as long as its call is open."""
 
