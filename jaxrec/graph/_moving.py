@@ -13,6 +13,14 @@ from jaxrec import _compat
 from jaxrec._order import apply_equation, has_rule
 from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, is_constant, walk
 
+_ALWAYS = frozenset((
+    "add", "sub", "mul", "div", "neg", "max", "min", "dot_general", "exp", "log", "sin", "cos",
+    "tanh", "logistic", "sqrt", "rsqrt", "select_n", "broadcast_in_dim", "reshape", "transpose",
+    "squeeze", "slice", "concatenate", "dynamic_slice", "gather", "reduce_sum",
+    "convert_element_type",
+))  # fmt: skip
+"""Operations that pass a derivative on whatever they are given; JAX is not asked about the most."""
+
 _Flow = Callable[[Prim, tuple[bool, ...]], Sequence[bool]]
 """Which results of an operation move, if so its operands do."""
 
@@ -61,6 +69,8 @@ def _at_most(op: Prim, moved: tuple[bool, ...]) -> Sequence[bool]:
 
 def _as_jax(taken: Sequence[Collection[Atom]], op: Prim, moved: tuple[bool, ...]) -> Sequence[bool]:
     """Those whose derivative JAX does not know to be zero; a rule is applied to no others."""
+    if op.name in _ALWAYS:
+        return [True]
 
     def run(*values: Any) -> list[Any]:
         return apply_equation(op.eqn, values, places_moved(op, taken))

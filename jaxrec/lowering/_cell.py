@@ -94,9 +94,9 @@ def _rules(program: Program, order: int) -> tuple[Apply, int]:
     def apply(op: Prim, values: list[Any]) -> list[Any]:
         if not has_rule(op.eqn):
             return _plainly(op, values)
-        for order, resting in enumerate(program.asked, 1):
+        for k, resting in enumerate(program.asked):
             pairs = zip(op.inputs, values, strict=True)
-            values = [at_rest(x, order) if atom in resting else x for atom, x in pairs]
+            values = [at_rest(x, k + 1) if atom in resting else x for atom, x in pairs]
         return apply_equation(op.eqn, values, places_moved(op, taken), ahead)
 
     return apply, ahead
