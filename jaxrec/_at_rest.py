@@ -3,7 +3,7 @@
 A tape has rows that move and rows that do not, and once one row has a tangent JAX gives one to all.
 It would then apply the derivative rule of a function to what rests, where the next derivative, by
 something else, is that of the rule. A mark stops the tangent of what rests, in a way that JAX can
-tell, and only once: whoever takes a derivative of marked code has it done by `differentiated`.
+tell, and only once: a function that takes a derivative of marked code is `counted`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def at_rest(x: Any, order: int) -> Any:
     return at_rest_p.bind(x, order=order)[0]
 
 
-def differentiated(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays that takes a derivative: marks inside are of those that follow."""
+def counted(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays that takes a derivative; the marks left are of those that follow."""
 
     def run(*args: Any) -> Any:
         closed, types = jax.make_jaxpr(fun, return_shape=True)(*args)

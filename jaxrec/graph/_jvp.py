@@ -150,11 +150,7 @@ class _Transform:
             regions = tuple(self._region(region, moved) for region in op.regions)
             (index,) = self._at([op.index])
             return [Switch(index, regions, self._with_tangents(op.outputs))]
-        if any(self._moved(op.outputs)):
-            return self._prim(op)
-        if has_rule(op.eqn) and any(places_moved(op, self._taken)):
-            return self._at_rest(op)
-        return [dataclasses.replace(op, inputs=self._at(op.inputs))]
+        return self._prim(op)
 
     def _call(self, op: Call) -> list[Op]:
         params = self._from.functions[op.callee].params
@@ -165,12 +161,14 @@ class _Transform:
         return [*ops, dataclasses.replace(op, inputs=inputs, outputs=outputs)]
 
     def _prim(self, op: Prim) -> tuple[Op, ...]:
-        """What `jax.jvp` makes of an operation."""
-        before = places_moved(op, self._taken)
-        if not any(before) and has_reverse_rule(op.eqn):
-            raise _NoOperationsError
+        """What `jax.jvp` makes of an operation, or of what earlier derivatives made of it."""
+        before = places_moved(op, self._taken) if has_rule(op.eqn) else []
         places = [k for k, moves in enumerate(self._moved(op.inputs)) if moves]
         results = [k for k, moves in enumerate(self._moved(op.outputs)) if moves]
+        if not results and not any(before):
+            return (dataclasses.replace(op, inputs=self._at(op.inputs)),)
+        if not any(before) and has_reverse_rule(op.eqn):
+            raise _NoOperationsError
 
         def run(*operands: Any) -> list[Any]:
             values, dots = operands[: len(op.inputs)], operands[len(op.inputs) :]
@@ -185,17 +183,6 @@ class _Transform:
         outs, tangents = region.results[: len(op.outputs)], region.results[len(op.outputs) :]
         self._again.update(zip(op.outputs, outs, strict=True))
         self._tangents.update(zip((op.outputs[k] for k in results), tangents, strict=True))
-        return region.ops
-
-    def _at_rest(self, op: Prim) -> tuple[Op, ...]:
-        """What earlier derivatives have made of an operation that this one is not taken of."""
-        before = places_moved(op, self._taken)
-
-        def run(*operands: Any) -> list[Any]:
-            return apply_equation(op.eqn, operands, before)
-
-        region = _region(run, self._at(op.inputs))
-        self._again.update(zip(op.outputs, region.results, strict=True))
         return region.ops
 
 

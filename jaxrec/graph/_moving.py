@@ -36,8 +36,7 @@ def moving(
         taken: for each derivative that was taken before what rested, see `Program.taken`.
     """
     ops = [op for function in graph.functions for op in walk(function.body)]
-    counts = any(isinstance(op, Prim) and has_rule(op.eqn) for op in ops)
-    flow = functools.cache(functools.partial(_as_jax, taken)) if counts else _at_most
+    flow = functools.cache(functools.partial(_as_jax, taken)) if ruled(graph) else _at_most
     found: set[Atom] = set(given)
     while True:
         before = len(found)
@@ -45,6 +44,12 @@ def moving(
             found.update(v for v in _moved_by(graph, op, found, flow) if has_derivative(v))
         if len(found) == before:
             return found
+
+
+def ruled(graph: Graph) -> tuple[Prim, ...]:
+    """The operations that have derivative rules of their own."""
+    ops = (op for function in graph.functions for op in walk(function.body))
+    return tuple(op for op in ops if isinstance(op, Prim) and has_rule(op.eqn))
 
 
 def _moved_by(graph: Graph, op: Op, moving: set[Atom], flow: _Flow) -> Iterator[Value]:
@@ -92,9 +97,8 @@ def places_moved(op: Prim, resting: Sequence[Collection[Atom]]) -> list[list[int
         op: the operation.
         resting: for each derivative the operands of operations that do not move.
     """
-    able = [
-        (k, atom)
-        for k, atom in enumerate(op.inputs)
-        if isinstance(atom, Value) and has_derivative(atom)
-    ]
-    return [[k for k, atom in able if atom not in rest] for rest in resting]
+
+    def moves(atom: Atom, rest: Collection[Atom]) -> bool:
+        return isinstance(atom, Value) and has_derivative(atom) and atom not in rest
+
+    return [[k for k, atom in enumerate(op.inputs) if moves(atom, rest)] for rest in resting]

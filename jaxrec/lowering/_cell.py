@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec._at_rest import at_rest
+from jaxrec._equation import bind_equation
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._order import apply_equation, has_rule, still
@@ -93,7 +94,7 @@ def _rules(program: Program, order: int) -> tuple[Apply, int]:
 
     def apply(op: Prim, values: list[Any]) -> list[Any]:
         if not has_rule(op.eqn):
-            return _plainly(op, values)
+            return bind_equation(op.eqn, values)
         for k, resting in enumerate(program.asked):
             pairs = zip(op.inputs, values, strict=True)
             values = [at_rest(x, k + 1) if atom in resting else x for atom, x in pairs]
@@ -103,7 +104,7 @@ def _rules(program: Program, order: int) -> tuple[Apply, int]:
 
 
 def _plainly(op: Prim, values: list[Any]) -> list[Any]:
-    return apply_equation(op.eqn, values)
+    return bind_equation(op.eqn, values)
 
 
 def run_ops(

@@ -27,7 +27,7 @@ class Prepared:
     def __init__(self, params: Params) -> None:
         native = params.program.native
         assert isinstance(native, NativeProgram)
-        self.params, self._native = params, native
+        self.params = params
         patterns = tuple(control_pattern(params, value) for value in native.outers)
         workers = params.workers or (0 if params.host is None else params.host.workers)
         types = tuple(outcome_types(params))

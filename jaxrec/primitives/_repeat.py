@@ -21,8 +21,8 @@ from jaxrec.schedule._native import on_host
 if TYPE_CHECKING:
     from jaxrec.primitives._traced import Traced
 
-NUMBERS = (bool, int, float, complex, np.generic)
 _PYTHON = frozenset((bool, int, float, complex))
+NUMBERS = (*_PYTHON, np.generic)
 
 
 def types_of(args: tuple[Any, ...]) -> tuple[Hashable, Sequence[Any]]:
@@ -39,7 +39,7 @@ def types_of(args: tuple[Any, ...]) -> tuple[Hashable, Sequence[Any]]:
 
 
 def _type_of(leaf: Any) -> Hashable:
-    if isinstance(leaf, np.generic) or type(leaf) in _PYTHON:
+    if isinstance(leaf, NUMBERS):
         return type(leaf)
     if type(leaf) is np.ndarray:
         return leaf.shape, leaf.dtype

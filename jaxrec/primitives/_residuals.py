@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec._at_rest import differentiated
+from jaxrec._at_rest import counted
 from jaxrec._order import hidden_zero
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells, backward_of
@@ -130,10 +130,7 @@ class LinearCall:
 
 
 def replayed(
-    params: Params,
-    tables: Tables,
-    operands: Sequence[Any],
-    positions: Sequence[int],
+    params: Params, tables: Tables, operands: Sequence[Any], positions: Sequence[int]
 ) -> Any:
     """A function of the operands at `positions` to the differentiable results, for JAX to derive.
 
@@ -198,10 +195,10 @@ def jvp_of_replay(
     ]
     active = moving(call.params, asked, avals[:count])
     params = call.params.asked_by(positions, tuple(k for k in active if k < count))
-    counted = differentiated if params.program is not call.params.program else lambda fun: fun
+    taken = counted if params.program is not call.params.program else lambda fun: fun
 
     def both(values: list[Any], given: list[Any], tables: Tables) -> Any:
-        once = counted(lambda *x: run(params, tables, list(x[:count]), list(x[count:])))
+        once = taken(lambda *x: run(params, tables, list(x[:count]), list(x[count:])))
         return jax.jvp(
             lambda *changed: once(*replaced(values, active, changed)),
             [values[k] for k in active],
@@ -209,4 +206,4 @@ def jvp_of_replay(
         )
 
     given = [moved[k] if k in asked else hidden_zero(values[k], moved[asked[0]]) for k in active]
-    return call.compiled_apart((name, positions, active), counted(both))(values, given, tables)
+    return call.compiled_apart((name, positions, active), taken(both))(values, given, tables)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
-from jaxrec._order import has_rule
-from jaxrec.graph._ir import Atom, Graph, Prim, Value, region_atoms, walk
-from jaxrec.graph._moving import has_derivative, moving
+from jaxrec.graph._ir import Atom, Graph, Prim, Value, region_atoms
+from jaxrec.graph._moving import has_derivative, moving, ruled
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits
 from jaxrec.split._cache import Cache
@@ -190,9 +189,7 @@ class Program:
 
     @functools.cached_property
     def _ruled(self) -> tuple[Prim, ...]:
-        """The operations that have derivative rules of their own."""
-        ops = (op for function in self.graph.functions for op in walk(function.body))
-        return tuple(op for op in ops if isinstance(op, Prim) and has_rule(op.eqn))
+        return ruled(self.graph)
 
     @property
     def name(self) -> str:

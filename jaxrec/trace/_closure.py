@@ -111,7 +111,7 @@ class _Variable:
             return True
         value = _read(self._place, self._name)
         if self._is_whole:
-            return value is self._value or _is_same(value, self._value)
+            return _is_same(value, self._value)
         return _are_same(_inside(value, self._attributes), self._inside)
 
 
