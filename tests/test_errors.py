@@ -147,22 +147,6 @@ class TestPythonControl:
         assert [x for x in caught.value.__notes__ if "rec_fn(memo=True)" in x]
 
 
-class TestClosures:
-    def test_over_a_value_of_another_body(self):
-        @jr.rec_fn
-        def outer(x, n):
-            @jr.rec_fn
-            def inner(y, m):
-                return jr.cond(m == 0, lambda: x * y, lambda: inner(y + x, m - 1))
-
-            return jr.cond(n == 0, lambda: x, lambda: inner(outer(x, n - 1), n))
-
-        with pytest.raises(
-            jr.UnsupportedError, match=r"inner, called by outer, closes over .* as an argument"
-        ):
-            outer(1.0, 2)
-
-
 class TestUnsupported:
     def test_transposition(self):
         transpose = jax.linear_transpose(lambda x: total(x, TREE, 0), ONE)
@@ -278,3 +262,20 @@ class TestWordsForWhatIsWrong:
 
         with pytest.raises(jr.SignatureError, match=message):
             down(jnp.ones(3), 3)
+
+
+def test_what_is_wrong_in_one_body_is_said_of_that_one_alone():
+    out = jax.ShapeDtypeStruct((), jnp.float32)
+
+    @jr.rec_fn(out=out)
+    def inner(n):
+        return jr.cond(n == 0, lambda: 0.0, lambda: inner(n - 1)["total"])
+
+    @jr.rec_fn(out=out)
+    def outer(n):
+        return jr.cond(n == 0, lambda: 0.0, lambda: inner(n) + outer(n - 1))
+
+    with pytest.raises(TypeError) as caught:
+        outer(3)
+    assert [x for x in caught.value.__notes__ if "This is from the body of inner" in x]
+    assert not [x for x in caught.value.__notes__ if "This is from the body of outer" in x]

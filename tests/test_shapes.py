@@ -50,7 +50,7 @@ class TestHelpers:
         with pytest.raises(jr.SignatureError, match=r"x is float32\[3\], expected float32\[20,3\]"):
             f(x, 1)
         f = counting(lambda f, x, n: jax.lax.map(lambda y: f(x + y, n - 1).sum(0), x))
-        assert names(f, x, 1) == ["f", "f.map[20]", "f.map[16]", "f.map[4]", "f.map[8]"]
+        assert names(f, x, 1) == ["f", "f.map[20]", "f.map[16]", "f.map[8]", "f.map[4]"]
 
     def test_few_iterations_and_lanes_need_no_helper(self):
         f = counting(lambda f, x, n: jax.lax.map(lambda k: f(x + k, n - 1), jnp.arange(3.0)).sum())

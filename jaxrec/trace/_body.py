@@ -21,6 +21,9 @@ _LOOKED = (
     jax.errors.TracerIntegerConversionError,
 )
 
+_SAID = ("jaxrec.cond", "rec_fn(memo=True)", "This is from the body of")
+"""Words of what is said of a body."""
+
 _OF_BODIES = (TypeError, ValueError, LookupError, AttributeError, *_LOOKED)
 
 
@@ -77,8 +80,9 @@ def described(
 def _notes(error: Exception, instance: Instance) -> Iterator[str]:
     """What a user should know of the function when its body raises an error."""
     name, declared = instance.name, instance.result
-    given = getattr(error, "__notes__", ())
-    if isinstance(error, _LOOKED) and not any("jaxrec.cond" in note for note in given):
+    if any(mark in note for note in getattr(error, "__notes__", ()) for mark in _SAID):
+        return  # of the function called by this one, from whose body it is
+    if isinstance(error, _LOOKED):
         yield _advice(name)
     elif isinstance(error, TypeError) and "unhashable" in str(error) and "Tracer" in str(error):
         yield (

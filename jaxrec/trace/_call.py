@@ -70,6 +70,13 @@ def calls_in(eqn: JaxprEqn) -> Iterator[Any]:
     return (x.params["callee"] for x in within(eqn) if x.primitive is rec_call_p)
 
 
+def calls_made(eqn: JaxprEqn) -> Iterator[tuple[Any, tuple[int, tuple[ShapedArray, ...]]]]:
+    """The same, each with the number of operands that it gets and the types of its results."""
+    for x in within(eqn):
+        if x.primitive is rec_call_p:
+            yield x.params["callee"], (len(x.invars), x.params["result"])
+
+
 def makes_calls(eqn: JaxprEqn) -> bool:
     """Whether an equation makes a recursive call or asks for its path, also in an inner jaxpr."""
     return any(inner.primitive in (rec_call_p, call_path_p) for inner in within(eqn))

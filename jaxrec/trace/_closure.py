@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrec.trace._instance import Identity
+from jaxrec.trace._instance import Definition, Identity
 
 _MOST = 1000
 """Values inside of a variable that are looked at; of more, only the object that it holds."""
@@ -73,6 +73,14 @@ class Closure:
     def holds(self) -> bool:
         """Whether the functions close over the same now."""
         return all(map(_Variable.holds, self._variables))
+
+
+def closure_of(definitions: Sequence[Definition]) -> Closure:
+    """What some definitions close over, their static arguments included."""
+    functions = [inspect.unwrap(d.fun) for d in definitions]
+    static = [value for d in definitions for _, value in d.static]
+    objects = [value for value in static if isinstance(value, Identity)]
+    return Closure([*functions, *filter(callable, static)], objects)
 
 
 class _Variable:

@@ -150,8 +150,7 @@ class _Refusing(Pass):
     def __init__(self, running: Pass) -> None:
         super().__init__(running.program, running.instance, probing=False)
 
-    def call(self, definition: Definition, args: Sequence[Any], rules: int = 0) -> Any:
-        del args, rules
+    def call(self, definition: Definition, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(
             f"{self.name} uses a custom_vjp whose backward rule calls {definition.name} "
             "recursively. Make the calls in the forward rule and hand their results to the "

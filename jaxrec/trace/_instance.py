@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from jax.extend.core import ClosedJaxpr
 
 from jaxrec.trace._signature import Signature
+
+if TYPE_CHECKING:
+    from jaxrec.trace._closure import Closure
 
 
 class Identity:
@@ -85,23 +88,46 @@ class Instance:
         definition: the function.
         args: the types of its arguments.
         names: the names of its arguments, one a leaf.
+        closure: what it closes over where it is called first; None for helpers.
         caller: the instance in whose body the first call of it was found; None for the entry.
         result: the type of its result, once known.
-        jaxpr: its body, once traced.
+        captures: values of the bodies around its call, which calls pass on behind the arguments.
+        jaxpr: its body, once traced; its last arguments are the captures.
+        calls: the functions called in it, each with what the call looks like, see `call`.
     """
 
     index: int
     definition: Definition
     args: Signature
     names: tuple[str, ...]
+    closure: Closure | None = None
     caller: Instance | None = None
     result: Signature | None = None
+    captures: list[Any] = dataclasses.field(default_factory=list)
     jaxpr: ClosedJaxpr | None = None
+    calls: list[tuple[Instance, Any]] = dataclasses.field(default_factory=list)
 
     @property
     def name(self) -> str:
         """The user's name for the function."""
         return self.definition.name
+
+    def is_settled(self) -> bool:
+        """Whether its body is traced, with calls as the functions called are known now."""
+        if self.jaxpr is None or len(self.jaxpr.in_avals) != self.call[0]:
+            return False
+        return all(made == x.call for x, made in self.calls)
+
+    def capture(self, values: Iterable[Any]) -> None:
+        """Adds to the captures what is not among them."""
+        known = {id(x) for x in self.captures}
+        self.captures += [x for x in values if id(x) not in known]
+
+    @property
+    def call(self) -> Any:
+        """What a call of it looks like: how many operands it has, and the types of its results."""
+        count = len(self.args.avals) + len(self.captures)
+        return count, None if self.result is None else self.result.avals
 
     def chain(self) -> Iterator[Instance]:
         """This instance and its callers up to the entry, by first calls."""
@@ -115,7 +141,8 @@ class Instance:
 
         JAX keeps equations that it has traced in its caches, and with them what they call.
         """
-        self.caller = self.jaxpr = None
+        self.caller = self.closure = self.jaxpr = None
+        self.captures, self.calls = [], []
         self.definition = Definition(self.name, _gone, None, None, self.definition.arg_names)
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from jaxrec import _compat
-from jaxrec.trace._instance import Definition
+from jaxrec.trace._instance import Instance
 from jaxrec.trace._signature import Signature, differences
 
 T = TypeVar("T")
@@ -31,12 +31,11 @@ class Unresolved(Interruption):
 class Widened(Interruption):
     """A call passes a stronger type where the first call passed a Python number."""
 
-    def __init__(
-        self, definition: Definition, before: Signature, after: Signature, names: Sequence[str]
-    ) -> None:
-        super().__init__(definition.name)
-        self.definition, self.before, self.after = definition, before, after
-        self.lines = [f"{definition.name}: {x}" for x in differences(before, after, names)]
+    def __init__(self, instance: Instance, after: Signature, names: Sequence[str]) -> None:
+        super().__init__(instance.name)
+        self.instance, self.after = instance, after
+        changed = differences(instance.args, after, names)
+        self.lines = [f"{instance.name}: {x}" for x in changed]
 
 
 def to_end(transform: Callable[[Callable[..., Any]], T], fun: Callable[..., Any]) -> T:

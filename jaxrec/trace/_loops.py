@@ -67,9 +67,11 @@ def _call(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
     callee = eqn.params["callee"]
     if callee.definition.order == scope.order:
         return bind_equation(eqn, values)
-    args = jax.tree.unflatten(callee.args.tree, values)
+    count = len(callee.args.avals)
+    args = jax.tree.unflatten(callee.args.tree, values[:count])
     definition = dataclasses.replace(callee.definition, order=0)
-    return jax.tree.leaves(scope.running.call(definition, args, scope.rules))
+    captured = list(zip(callee.captures, values[count:], strict=False))
+    return jax.tree.leaves(scope.running.call(definition, args, scope.rules, captured))
 
 
 def _while(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:

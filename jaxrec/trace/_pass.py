@@ -29,20 +29,31 @@ class Pass:
         """The function whose body is running."""
         return self.instance.name
 
-    def call(self, definition: Definition, args: Sequence[Any], rules: int = 0) -> Any:
+    def call(
+        self,
+        definition: Definition,
+        args: Sequence[Any],
+        rules: int = 0,
+        captured: Sequence[tuple[Any, Any]] = (),
+    ) -> Any:
         """Stages a call of a recursive function, or stands for its result while probing.
 
         Args:
             definition: the function.
             args: its arguments.
             rules: how many derivative rules of this body the call stands inside of.
+            captured: of values of the bodies around that the function closes over, what they are
+                where the call is staged, if that is not where they were computed.
         """
         definition = definition.inside(self.instance.definition.order + rules)
         leaves, tree = jax.tree.flatten(tuple(args))
-        callee, leaves = self.program.callee(self, definition, args, leaves, tree)
+        closed = [value for value, _ in captured]
+        callee, leaves = self.program.callee(self, definition, args, leaves, tree, closed)
         result = self.program.result_of(callee)
         if self.probing:
             outs = [placeholder(aval) for aval in result.avals]
         else:
-            outs = rec_call(callee, leaves, result.avals)
+            here = {id(value): now for value, now in captured}
+            passed = [here.get(id(value), value) for value in callee.captures]
+            outs = rec_call(callee, [*leaves, *passed], result.avals)
         return jax.tree.unflatten(result.tree, outs)

@@ -13,9 +13,6 @@ learning frameworks with recursion" (EuroSys 2018), section 4.1, where the user 
 from __future__ import annotations
 
 import contextlib
-import inspect
-import itertools
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,11 +21,12 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr
 
 from jaxrec import _compat
-from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
+from jaxrec._errors import RecursionLimitError, SignatureError
 from jaxrec.trace import _context
 from jaxrec.trace._body import axes_of, trace_body
-from jaxrec.trace._call import calls_in
-from jaxrec.trace._closure import Closure
+from jaxrec.trace._call import calls_made
+from jaxrec.trace._captures import Bodies, names_of, with_captures
+from jaxrec.trace._closure import Closure, closure_of
 from jaxrec.trace._instance import Definition, Identity, Instance
 from jaxrec.trace._interrupt import Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
@@ -52,9 +50,6 @@ from jaxrec.trace._signature import (
     strong,
     traced_aval,
 )
-
-_TYPE_ROUNDS = 3
-"""How often the type of a result may change: weak, firm, wider."""
 
 _MAX_WIDENED = 1000
 """How often everything is traced once more since the types of some arguments had to be widened."""
@@ -90,12 +85,7 @@ class TracedProgram:
 
     def closure(self) -> Closure:
         """What the functions close over."""
-        definitions = {x.definition for x in self.instances if not x.definition.helper}
-        static = [value for d in definitions for _, value in d.static]
-        return Closure(
-            [*(inspect.unwrap(d.fun) for d in definitions), *filter(callable, static)],
-            [value for value in static if isinstance(value, Identity)],
-        )
+        return closure_of([*{x.definition for x in self.instances if not x.definition.helper}])
 
     def specialised(self) -> tuple[str, ...]:
         """The static arguments, as text, with which the entry is called besides its own."""
@@ -129,6 +119,9 @@ class TracedProgram:
             if not self._widenings:
                 raise
             raise SignatureError(_after_widening(self._widenings, error)) from error
+        for instance in self.instances:
+            captured = names_of(instance.definition.fun, instance.captures)
+            instance.names = (*instance.names, *captured)
         self.has_path = add_paths(self.instances)
         bodies = [x.jaxpr.jaxpr for x in self.instances if x.jaxpr is not None]
         self.axes = frozenset[Any]().union(*map(axes_of, bodies))
@@ -153,15 +146,18 @@ class TracedProgram:
         self.instances: list[Instance] = []
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
-        self._bodies: list[weakref.ref[Any]] = []
+        self._open: list[Instance] = []
+        self._bodies = Bodies()
         try:
-            entry = self._add(definition, self._widest(definition, signature), names, None)
-            self.result_of(entry)
-            self._trace_until_types_hold()
+            self._add(definition, self._widest(definition, signature), names, None)
+            while unsettled := [x for x in self._reached() if not x.is_settled()]:
+                self._settle(unsettled[0])
         except Widened as found:
-            self._widened[found.definition, found.before] = found.after
-            self._widenings += found.lines
+            self._widen(found)
             return False
+        self.instances = self._reached()
+        for k, instance in enumerate(self.instances):
+            instance.index = k
         return True
 
     @property
@@ -182,7 +178,8 @@ class TracedProgram:
         names: tuple[str, ...],
         caller: Instance | None,
     ) -> Instance:
-        instance = Instance(len(self.instances), definition, args, names, caller)
+        closure = None if definition.helper else closure_of([definition])
+        instance = Instance(len(self.instances), definition, args, names, closure, caller)
         self._made.append(instance)
         self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]
         if _specialised(instance) > _MAX_SPECIALISED:
@@ -198,16 +195,35 @@ class TracedProgram:
         args: Sequence[Any],
         leaves: list[Any],
         tree: Any,
+        captured: Sequence[Any],
     ) -> tuple[Instance, list[Any]]:
-        """Finds the instance that a call enters, and the operands cast to its types."""
+        """Finds the instance that a call enters, and the operands cast to its types.
+
+        Its result type is known then, and, where the caller stages the call, all its captures.
+        """
         names = leaf_names(definition.arg_names, args)
         where = [f"argument {n} of {definition.name}, called by {caller.name}," for n in names]
-        got = Signature(tree, tuple(map(leaf_aval, leaves, where)))
-        got = self._widest(definition, got)
-        found = self._known(caller.instance, definition, got, names)
-        if found is None:
-            found = self._add(definition, got, names, caller.instance)
-        return found, _cast(leaves, found.args)
+        given = Signature(tree, tuple(map(leaf_aval, leaves, where)))
+        while True:
+            got = self._widest(definition, given)
+            found = self._known(caller.instance, definition, got, names)
+            if found is None:
+                found = self._add(definition, got, names, caller.instance)
+            found.capture(captured)
+            try:
+                self.result_of(found)
+                if not caller.probing:
+                    self._trace_where_called(found)
+            except Widened as widened:
+                if widened.instance is not found:
+                    raise
+                self._widen(widened)
+            else:
+                return found, _cast(leaves, found.args)
+
+    def _widen(self, found: Widened) -> None:
+        self._widened[found.instance.definition, found.instance.args] = found.after
+        self._widenings += found.lines
 
     def _widest(self, definition: Definition, args: Signature) -> Signature:
         while (definition, args) in self._widened:
@@ -230,8 +246,9 @@ class TracedProgram:
         for instance in recursive:
             wider = common(instance.args, got)
             if wider is not None:
-                raise Widened(definition, instance.args, wider, names)
-        same = next((x for x in known if x.args == got), None)
+                raise Widened(instance, wider, names)
+        alike = (x for x in known if x.args == got)
+        same = next((x for x in alike if x.closure is None or x.closure.holds()), None)
         if same is not None or not recursive:
             return same
         raise SignatureError(_mismatch(caller.name, recursive[0], got, names))
@@ -295,8 +312,7 @@ class TracedProgram:
         avals: list[ShapedArray] = []
 
         def body(*args: Any) -> list[Any]:
-            self._bodies.append(weakref.ref(_compat.current_trace()))
-            with kept_by(instance, args):
+            with kept_by(instance, args), self._bodies.entered(_compat.current_trace()):
                 out = instance.definition.fun(*args)
             if out is None:
                 raise SignatureError(f"{instance.name} returns None: is a return missing?")
@@ -309,9 +325,11 @@ class TracedProgram:
         running = Pass(self, instance, probing)
         with _context.entered(running), lanes_apart():
             jaxpr = to_end(lambda fun: trace_body(fun, instance), body)
-            self._check_closure(instance, jaxpr)
             if not probing:
-                jaxpr = without_loops(lambda args: Scope(running, args), jaxpr)
+                around = jaxpr.consts
+                jaxpr = without_loops(lambda args: Scope(running, [*args, *around]), jaxpr)
+                instance.capture(self._bodies.captured(instance, jaxpr.consts))
+                jaxpr = with_captures(jaxpr, instance.captures)
         return jaxpr, Signature(trees[-1], tuple(avals[-len(jaxpr.out_avals) :] if avals else ()))
 
     def _as_declared(self, instance: Instance, tree: Any, leaves: list[Any]) -> list[Any]:
@@ -322,59 +340,48 @@ class TracedProgram:
         found = Signature(tree, tuple(result_aval(instance.name, x) for x in leaves))
         return _cast(leaves, declared) if accepts(declared, found) else leaves
 
-    def _check_closure(self, instance: Instance, jaxpr: ClosedJaxpr) -> None:
-        """Checks that a body closes over no value of the body of another function."""
-        behind = itertools.chain.from_iterable(map(_compat.traces_behind, jaxpr.consts))
-        if any(trace is body() for trace in behind for body in self._bodies):
-            caller = f", called by {instance.caller.name}," if instance.caller is not None else ""
-            raise UnsupportedError(
-                f"{instance.name}{caller} closes over a value that the body of another recursive "
-                f"function computes. Pass the value to {instance.name} as an argument: what all "
-                "calls pass on unchanged is not copied."
-            )
+    def _trace_where_called(self, instance: Instance) -> None:
+        """Traces a function where it is called first: what it closes over is what it is there.
 
-    def _trace_until_types_hold(self) -> None:
-        rounds = 0
-        while rounds < _TYPE_ROUNDS * (1 + len(self.instances)):
-            rounds += 1
-            self._forget([x for x in self.instances if not x.definition.helper])
-            if not self._trace_all():
-                self._forget(self._reached())
-                return
-        raise SignatureError(
-            f"the result types of {self.entry.name} do not settle; declare them: rec_fn(out=...)"
-        )
+        One that many others are being traced around comes after them: Python's stack has an end.
+        """
+        if instance not in self._open and len(self._open) < _NESTED and not self._holds(instance):
+            self._settle(instance)
 
-    def _forget(self, kept: list[Instance]) -> None:
-        """Drops the other instances, such as helpers of loops that are about to be traced anew."""
-        self.instances = kept
-        self._by_definition = {}
-        for k, instance in enumerate(kept):
-            instance.index = k
-            self._by_definition.setdefault(instance.definition, []).append(instance)
+    def _holds(self, instance: Instance) -> bool:
+        """Whether a function is traced, and all that it reaches as it is known now."""
+        if instance.jaxpr is None:
+            return False
+        reached = (x for x in self._reached(instance) if x not in self._open)
+        return all(x.jaxpr is None or x.is_settled() for x in reached)
 
-    def _reached(self) -> list[Instance]:
-        """The instances that the entry calls, directly or not, in the order they were found."""
+    def _settle(self, instance: Instance) -> None:
+        """Traces a function until calls in what it reaches are as the functions are known then."""
+        while self._retrace(instance) and not self._holds(instance):
+            pass
+
+    def _retrace(self, instance: Instance) -> bool:
+        """Traces a function with what is known now; returns whether more is known then."""
+        before, known = self.result_of(instance), len(instance.captures)
+        self._open.append(instance)
+        try:
+            instance.jaxpr, after = self._run(instance, probing=False)
+        finally:
+            self._open.pop()
+        instance.calls = [call for eqn in instance.jaxpr.eqns for call in calls_made(eqn)]
+        changed = self._update_result(instance, before, after)
+        return changed or len(instance.captures) > known
+
+    def _reached(self, start: Instance | None = None) -> list[Instance]:
+        """The instances that one calls, directly or not; of the entry in the order of tracing."""
         found: dict[Instance, None] = {}
-        todo = [self.entry]
+        todo = [start or self.entry]
         while todo:
             instance = todo.pop()
-            if instance not in found and instance.jaxpr is not None:
+            if instance not in found:
                 found[instance] = None
-                todo.extend(callee for eqn in instance.jaxpr.eqns for callee in calls_in(eqn))
-        return [x for x in self.instances if x in found]
-
-    def _trace_all(self) -> bool:
-        """Traces every body with the types known now; returns whether a type has changed."""
-        changed = False
-        done = 0
-        while done < len(self.instances):
-            instance = self.instances[done]
-            before = self.result_of(instance)
-            instance.jaxpr, after = self._run(instance, probing=False)
-            changed |= self._update_result(instance, before, after)
-            done += 1
-        return changed
+                todo.extend(callee for callee, _ in instance.calls)
+        return list(found) if start else [x for x in self.instances if x in found]
 
     def _update_result(self, instance: Instance, before: Signature, after: Signature) -> bool:
         if before.tree == after.tree:
