@@ -345,9 +345,9 @@ def rec_fn(
     an object there, holds another value than when it was traced, it is traced anew (and compiled
     anew, so what changes often is better passed as an argument). Helpers and methods of its module
     count as its own body does. One that is defined inside the body of another may close over what
-    that body computes: its calls pass it on. Not seen is what is written into a NumPy array or a set in place, or
-    into a pytree of more than 1,000 values, and what is reached otherwise: by attributes of modules
-    and classes, default arguments, objects in objects.
+    that body computes: its calls pass it on. Not seen is what is written into a NumPy array or a
+    set in place, or into a pytree of more than 1,000 values, and what is reached otherwise: by
+    attributes of modules and classes, default arguments, objects in objects.
 
     Args:
         fun: a pure function of pytrees of arrays.
