@@ -1,5 +1,6 @@
 """Recursive functions defined inside bodies, which close over what the bodies compute."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -258,6 +259,51 @@ def of_types_that_grow(rec, cond):
     return outer
 
 
+@program
+def of_an_object_made_there(rec, cond):
+    class Scaled:
+        def __init__(self, scale):
+            self.scale = scale
+
+        @rec()
+        def total(self, n):
+            def again():
+                return self.total(n - 1) * self.scale + 1.0
+
+            return cond(n <= 0, lambda: self.scale * 1.0, again)
+
+    @rec()
+    def outer(w, i):
+        own = Scaled(jnp.cos(w))
+        return cond(i <= 0, lambda: own.total(2), lambda: outer(w * 0.5, i - 1) + own.total(1))
+
+    return outer
+
+
+@program
+def of_recursive_functions_that_are_passed(rec, cond):
+    @rec(static_argnames="f")
+    def twice(f, n):
+        return cond(n <= 0, lambda: f(1), lambda: twice(f, n - 1) + f(n))
+
+    @rec()
+    def outer(w, i):
+        s = jnp.sin(w)
+
+        @rec()
+        def inner(n):
+            return cond(n <= 0, lambda: s * 1.0, lambda: inner(n - 1) * w)
+
+        above = functools.partial(lambda by, n: inner(n) * by, s)
+
+        def again():
+            return outer(w * 0.5, i - 1) + twice(inner, 2)
+
+        return cond(i <= 0, lambda: twice(above, 1), again)
+
+    return outer
+
+
 def plain_cond(pred: Any, if_true: Any, if_false: Any) -> Any:
     return if_true() if bool(pred) else if_false()
 
@@ -375,6 +421,27 @@ def test_calls_that_are_shared_share_with_what_they_close_over():
         return i if i <= 2 else plain(i - 1) + plain(i - 2) + inner(i)
 
     assert int(outer(12)) == plain(12)
+
+
+def test_inside_functions_of_many_static_arguments():
+    def make(rec):
+        @rec(static_argnames="n", out=FLOAT)
+        def outer(w, n):
+            if n == 0:
+                return w * 1.0
+            s = jnp.sin(w) * n
+
+            @rec()
+            def inner(x):
+                return x * s + n
+
+            return inner(w) + outer(w * 0.9, n=n - 1)
+
+        return outer
+
+    plain = make(lambda **_: lambda fun: fun)
+    ours = make(lambda **options: jr.rec_fn(**options))
+    np.testing.assert_allclose(ours(0.5, n=30), plain(0.5, n=30), rtol=1e-5)
 
 
 def test_a_second_call_traces_nothing():

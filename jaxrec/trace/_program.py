@@ -343,9 +343,11 @@ class TracedProgram:
     def _trace_where_called(self, instance: Instance) -> None:
         """Traces a function where it is called first: what it closes over is what it is there.
 
-        One that many others are being traced around comes after them: Python's stack has an end.
+        One that calls itself with ever other static arguments comes after them: Python's stack has
+        an end.
         """
-        if instance not in self._open and len(self._open) < _NESTED and not self._holds(instance):
+        is_deep = len(self._open) >= _NESTED and any(x.name == instance.name for x in self._open)
+        if not (is_deep or instance in self._open or self._holds(instance)):
             self._settle(instance)
 
     def _holds(self, instance: Instance) -> bool:
