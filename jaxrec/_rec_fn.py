@@ -269,7 +269,8 @@ class RecFn:
         definition = self._definitions.get(key)
         if definition is None:
             definition = self._definition(static, values, tuple(arguments))
-            self._definitions[key] = definition
+            if _context.current() is None:  # else the arguments may have been made by a body
+                self._definitions[key] = definition
             for value in static.values():
                 if isinstance(value, Identity):
                     value.let_go(functools.partial(_forget, self._definitions, self._cache, key))

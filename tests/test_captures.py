@@ -1,6 +1,7 @@
 """Recursive functions defined inside bodies, which close over what the bodies compute."""
 
 import functools
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.core import Tracer
 
 import jaxrec as jr
 
@@ -442,6 +444,45 @@ def test_inside_functions_of_many_static_arguments():
     plain = make(lambda **_: lambda fun: fun)
     ours = make(lambda **options: jr.rec_fn(**options))
     np.testing.assert_allclose(ours(0.5, n=30), plain(0.5, n=30), rtol=1e-5)
+
+
+def tracers() -> int:
+    gc.collect()
+    return sum(isinstance(x, Tracer) for x in gc.get_objects())
+
+
+@pytest.mark.parametrize(
+    "name", ["over_a_tree", "in_functions_that_are_passed", "of_an_object_made_there"]
+)
+def test_nothing_that_a_body_computes_stays(name):
+    before = tracers()
+    ours, _, start = recursion(name)
+    ours(0.5, start)
+    assert tracers() == before
+
+
+def test_what_they_read_from_outside_is_looked_at_with_every_call(monkeypatch):
+    @jr.rec_fn(static_argnames="f")
+    def walk(f, n):
+        return jr.cond(n <= 0, lambda: f(1.0), lambda: walk(f, n - 1) + 1)
+
+    offset = 0.0
+
+    @jr.rec_fn
+    def outer(w, i):
+        s = jnp.sin(w)
+
+        @jr.rec_fn
+        def inner(n):
+            return jr.cond(n <= 0, lambda: s * SCALE, lambda: inner(n - 1))
+
+        return jr.cond(i <= 0, lambda: inner(1) + walk(lambda x: s * x + offset, 1), lambda: s)
+
+    assert float(outer(0.5, 0)) == pytest.approx(np.sin(0.5) + 1)
+    offset = 10.0
+    assert float(outer(0.5, 0)) == pytest.approx(np.sin(0.5) + 11)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    assert float(outer(0.5, 0)) == pytest.approx(3 * np.sin(0.5) + 11)
 
 
 def test_a_second_call_traces_nothing():

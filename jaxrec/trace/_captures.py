@@ -42,6 +42,10 @@ class Bodies:
         finally:
             self._running.pop()
 
+    def compute(self, value: Any) -> bool:
+        """Whether one of them computes a value."""
+        return self._of(value) is not None
+
     def captured(self, instance: Instance, consts: Sequence[Any]) -> Iterator[Any]:
         """What a body that has been traced reads of the bodies around, and is no capture yet.
 

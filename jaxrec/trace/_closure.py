@@ -60,27 +60,39 @@ class Closure:
     Args:
         functions: those that were traced.
         objects: what they are bound to.
+        is_passing: whether a value is gone when the functions have been traced. Functions and
+            objects that hold such values are left out, if they were made by others of these: what
+            they name besides, those name too.
     """
 
-    def __init__(self, functions: Iterable[Function], objects: Sequence[Identity]) -> None:
+    def __init__(
+        self,
+        functions: Iterable[Function],
+        objects: Sequence[Identity],
+        is_passing: Callable[[Any], bool] = lambda _: False,
+    ) -> None:
         reached, attributes = _reached(functions, [x.value for x in objects])
+        reached = _lasting(reached, attributes, is_passing)
         found = {(id(place), name): (place, name) for f in reached for place, name in _places(f)}
         own = ((x, name) for x in objects for name in attributes if _has(x.value, name))
         places = [*found.values(), *own]
-        variables = (_Variable(place, name, attributes) for place, name in places)
-        self._variables = [v for v in variables if v.may_change]
+        variables = [_Variable(place, name, attributes) for place, name in places]
+        lasting = (v for v in variables if not v.is_of_object_with(is_passing))
+        self._variables = [v for v in lasting if v.may_change]
 
     def holds(self) -> bool:
         """Whether the functions close over the same now."""
         return all(map(_Variable.holds, self._variables))
 
 
-def closure_of(definitions: Sequence[Definition]) -> Closure:
-    """What some definitions close over, their static arguments included."""
+def closure_of(
+    definitions: Sequence[Definition], is_passing: Callable[[Any], bool] = lambda _: False
+) -> Closure:
+    """What some definitions close over, their static arguments included; see `Closure`."""
     functions = [inspect.unwrap(d.fun) for d in definitions]
     static = [value for d in definitions for _, value in d.static]
     objects = [value for value in static if isinstance(value, Identity)]
-    return Closure([*functions, *filter(callable, static)], objects)
+    return Closure([*functions, *filter(callable, static)], objects, is_passing)
 
 
 class _Variable:
@@ -112,6 +124,10 @@ class _Variable:
         if isinstance(self._value, ModuleType):
             return False
         return self._value is not _MISSING or isinstance(self._place, Identity)
+
+    def is_of_object_with(self, is_passing: Callable[[Any], bool]) -> bool:
+        """Whether it is of an object, and holds a value that is gone then, see `Closure`."""
+        return isinstance(self._place, Identity) and any(map(is_passing, self._inside))
 
     def holds(self) -> bool:
         """Whether it holds the same now; of an object that is gone, nothing can change."""
@@ -152,6 +168,34 @@ def _reached(
             methods = [x for kind in kinds for x in _methods(kind, names)]
             pending = [x for x in methods if _is_of(modules, x) and id(x) not in found]
     return [x for x in found.values() if isinstance(x, FunctionType)], frozenset(names)
+
+
+def _lasting(
+    functions: Sequence[FunctionType],
+    attributes: frozenset[str],
+    is_passing: Callable[[Any], bool],
+) -> list[FunctionType]:
+    """Some functions less those, made by others of them, that lead to what is gone soon."""
+    inner = {code for f in functions for code in _codes(f.__code__) if code is not f.__code__}
+    holds = {
+        id(f): [x for place in _places(f) for x in _inside(_read(*place), attributes)]
+        for f in functions
+        if f.__code__ in inner
+    }
+    gone = {k for k, values in holds.items() if any(map(is_passing, values))}
+    while more := {
+        k for k, values in holds.items() if k not in gone and any(_leads(x, gone) for x in values)
+    }:
+        gone |= more
+    return [f for f in functions if id(f) not in gone]
+
+
+def _leads(value: Any, functions: set[int]) -> bool:
+    """Whether a value is one of some functions, or wraps or binds one."""
+    while value is not None and id(value) not in functions:
+        inner = (*_behind(value), _own(value, "__wrapped__"))[0]
+        value = None if inner is value else inner
+    return value is not None
 
 
 def _methods(of: type, names: Container[str]) -> list[Any]:

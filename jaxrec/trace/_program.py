@@ -85,7 +85,8 @@ class TracedProgram:
 
     def closure(self) -> Closure:
         """What the functions close over."""
-        return closure_of([*{x.definition for x in self.instances if not x.definition.helper}])
+        definitions = {x.definition for x in self.instances if not x.definition.helper}
+        return closure_of([*definitions], self._bodies.compute)
 
     def specialised(self) -> tuple[str, ...]:
         """The static arguments, as text, with which the entry is called besides its own."""
