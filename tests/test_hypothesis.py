@@ -145,6 +145,31 @@ def call(draw: Any, functions: int, known: list[str]) -> Expression:
 
 
 @st.composite
+def inner(draw: Any, functions: int, known: list[str]) -> Expression:
+    """A recursive function that is made here and closes over what has names, and a call of it."""
+    callee, times = draw(st.integers(0, functions - 1)), draw(st.integers(0, 2))
+    first, by, added = (draw(st.sampled_from(known)) for _ in range(3))
+    goes_on = draw(st.booleans())
+
+    def run(names: dict[str, Any]) -> Any:
+        @names["lang"].rec_fn(max_calls=512)
+        def inside(k, y):
+            def base():
+                x = jnp.tanh(y * names[by])
+                if not goes_on:
+                    return x
+                return names["functions"][callee](names["w"], names["n"] - 1, names["kind"], x)[0]
+
+            return names["lang"].cond(
+                k <= 0, base, lambda: jnp.tanh(inside(k - 1, y + names[added]))
+            )
+
+        return inside(times, jnp.tanh(names[first]))
+
+    return run
+
+
+@st.composite
 def body(draw: Any, functions: int, calls: int) -> Body:
     """A branch with up to so many calls, in any order with other steps."""
     known, steps = ["x"], []
@@ -152,7 +177,9 @@ def body(draw: Any, functions: int, calls: int) -> Body:
     for k in range(draw(st.integers(0, 4))):
         is_call = made < calls and draw(st.booleans())
         made += is_call
-        strategy = call(functions, known) if is_call else vector(known)
+        made_here = is_call and draw(st.booleans())
+        calls_one = inner(functions, known) if made_here else call(functions, known)
+        strategy = calls_one if is_call else vector(known)
         steps.append((f"v{k}", draw(strategy)))
         known = [*known, f"v{k}"]
     result = draw(st.sampled_from(known))
@@ -179,7 +206,8 @@ def built(bodies: list[tuple[list[Body], Body]], lang: Any) -> Any:
 
         @lang.rec_fn(max_calls=512)
         def function(w, n, kind, x):
-            names = {"w": w, "n": n, "kind": kind, "x": x, "functions": functions}
+            names = {"w": w, "n": n, "kind": kind, "x": x}
+            names |= {"functions": functions, "lang": lang}
             runs = [lambda body=body: body.run(names) for body in branches]
             return lang.cond(n <= 0, lambda: base.run(names), lambda: lang.switch(kind % 3, runs))
 
@@ -211,7 +239,7 @@ def check_program(bodies: list[tuple[list[Body], Body]], seed: int) -> None:
 
 
 class TestPrograms:
-    @settings(quick, max_examples=8)
+    @settings(quick, max_examples=4)
     @given(group(), seeds)
     def test_some(self, bodies, seed):
         check_program(bodies, seed)

@@ -220,9 +220,9 @@ Status Stepper::check_calls() const {
                             " (declared, or as many as the nodes that index its calls, each "
                             "counted once). Pass rec_fn(max_calls=" +
                             n +
-                            ") or more (its calls depend on computed values, so how many are "
-                            "needed is known only at the "
-                            "end), or call eagerly without one: capacity then grows by itself, and "
+                            ") or more (its calls, or which branch they take, depend on computed "
+                            "values, so how many are needed is known only at the end), or call "
+                            "eagerly without one: capacity then grows by itself, and "
                             "a recursion without end is told.",
                         num_calls());
 }

@@ -88,7 +88,7 @@ class Instance:
         definition: the function.
         args: the types of its arguments.
         names: the names of its arguments, one a leaf.
-        closure: what it closes over where it is called first; None for helpers.
+        closure: what it closes over where it is called first; None for helpers and the entry.
         caller: the instance in whose body the first call of it was found; None for the entry.
         result: the type of its result, once known.
         captures: values of the bodies around its call, which calls pass on behind the arguments.

@@ -179,7 +179,8 @@ class TracedProgram:
         names: tuple[str, ...],
         caller: Instance | None,
     ) -> Instance:
-        closure = None if definition.helper else closure_of([definition])
+        is_found_again = not definition.helper and caller is not None  # else only by itself
+        closure = closure_of([definition]) if is_found_again else None
         instance = Instance(len(self.instances), definition, args, names, closure, caller)
         self._made.append(instance)
         self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]
