@@ -65,16 +65,19 @@ def closed_branches(branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list[
     return closed
 
 
-def calls_in(eqn: JaxprEqn) -> Iterator[Any]:
-    """The callees of the recursive calls that an equation makes, those of inner jaxprs included."""
-    return (x.params["callee"] for x in within(eqn) if x.primitive is rec_call_p)
-
-
 def calls_made(eqn: JaxprEqn) -> Iterator[tuple[Any, tuple[int, tuple[ShapedArray, ...]]]]:
-    """The same, each with the number of operands that it gets and the types of its results."""
+    """The callees of the recursive calls that an equation makes, those of inner jaxprs included.
+
+    Each with the number of operands that it gets and the types of its results.
+    """
     for x in within(eqn):
         if x.primitive is rec_call_p:
             yield x.params["callee"], (len(x.invars), x.params["result"])
+
+
+def calls_in(eqn: JaxprEqn) -> Iterator[Any]:
+    """The callees alone."""
+    return (callee for callee, _ in calls_made(eqn))
 
 
 def makes_calls(eqn: JaxprEqn) -> bool:

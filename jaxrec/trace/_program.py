@@ -151,12 +151,12 @@ class TracedProgram:
         self._bodies = Bodies()
         try:
             self._add(definition, self._widest(definition, signature), names, None)
-            while unsettled := [x for x in self._reached() if not x.is_settled()]:
-                self._settle(unsettled[0])
+            self._settle_all(self.entry)
         except Widened as found:
             self._widen(found)
             return False
-        self.instances = self._reached()
+        reached = self._reached(self.entry)
+        self.instances = [x for x in self.instances if x in reached]
         for k, instance in enumerate(self.instances):
             instance.index = k
         return True
@@ -345,19 +345,28 @@ class TracedProgram:
     def _trace_where_called(self, instance: Instance) -> None:
         """Traces a function where it is called first: what it closes over is what it is there.
 
-        One that calls itself with ever other static arguments comes after them: Python's stack has
-        an end.
+        One that calls itself with ever other static arguments is traced when the first of them has
+        been: Python's stack has an end.
         """
-        is_deep = len(self._open) >= _NESTED and any(x.name == instance.name for x in self._open)
-        if not (is_deep or instance in self._open or self._holds(instance)):
+        is_inner = any(x.name == instance.name for x in self._open)
+        is_deep = is_inner and len(self._open) >= _NESTED
+        if is_deep or instance in self._open or self._holds(instance):
+            return
+        if is_inner:
             self._settle(instance)
+        else:
+            self._settle_all(instance)
+
+    def _settle_all(self, instance: Instance) -> None:
+        """Traces a function and all that it reaches, but for what is being traced."""
+        while unsettled := [x for x in self._reached(instance) if not x.is_settled()]:
+            self._settle(unsettled[0])
 
     def _holds(self, instance: Instance) -> bool:
         """Whether a function is traced, and all that it reaches as it is known now."""
         if instance.jaxpr is None:
             return False
-        reached = (x for x in self._reached(instance) if x not in self._open)
-        return all(x.jaxpr is None or x.is_settled() for x in reached)
+        return all(x.jaxpr is None or x.is_settled() for x in self._reached(instance))
 
     def _settle(self, instance: Instance) -> None:
         """Traces a function until calls in what it reaches are as the functions are known then."""
@@ -376,16 +385,16 @@ class TracedProgram:
         changed = self._update_result(instance, before, after)
         return changed or len(instance.captures) > known
 
-    def _reached(self, start: Instance | None = None) -> list[Instance]:
-        """The instances that one calls, directly or not; of the entry in the order of tracing."""
+    def _reached(self, start: Instance) -> dict[Instance, None]:
+        """The instances that one calls, directly or not, less those that are being traced."""
         found: dict[Instance, None] = {}
-        todo = [start or self.entry]
+        todo = [start]
         while todo:
             instance = todo.pop()
-            if instance not in found:
+            if instance not in found and instance not in self._open:
                 found[instance] = None
                 todo.extend(callee for callee, _ in instance.calls)
-        return list(found) if start else [x for x in self.instances if x in found]
+        return found
 
     def _update_result(self, instance: Instance, before: Signature, after: Signature) -> bool:
         if before.tree == after.tree:
