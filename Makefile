@@ -26,14 +26,14 @@ test-python slow exhaustive: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES :=
 slow exhaustive: export XLA_FLAGS := --xla_backend_optimization_level=0
 
 test-python: $(READY)
-	$(BIN)/python -m pytest -q -n auto
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 slow: $(READY)
-	$(BIN)/python -m pytest -q -n auto -m slow
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m slow
 
 # The whole cross product of programs, transformations and executors: over an hour.
 exhaustive: $(READY)
-	$(BIN)/python -m pytest -q -n auto -m exhaustive
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m exhaustive
 
 test-cpp: $(READY)
 	cmake -S . -B build/cpp -G Ninja -DJAXREC_PYTHON=OFF

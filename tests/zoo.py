@@ -10,6 +10,7 @@ The programs are in `zoo_trees`, `zoo_control`, `zoo_functions`, `zoo_loops` and
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -110,7 +111,7 @@ class Program:
 
     Attributes:
         name: of the program.
-        build: makes the function in a language.
+        build: makes the function in a language, the same one each time.
         make_args: arguments of one call.
         make_mapped: for some arguments, by position, their values for several lanes.
         argnums: arguments with derivatives; empty if the results have none.
@@ -178,7 +179,8 @@ def program(
     def register(build: Any) -> Any:
         name = build.__name__
         assert name not in PROGRAMS
-        PROGRAMS[name] = Program(name, build, args, mapped, argnums, rtol, x64, forward)
+        once = functools.cache(build)
+        PROGRAMS[name] = Program(name, once, args, mapped, argnums, rtol, x64, forward)
         return build
 
     return register
