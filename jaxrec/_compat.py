@@ -255,9 +255,19 @@ def is_of_axis(effect: Any) -> bool:
     return isinstance(effect, _core.NamedAxisEffect)
 
 
+def is_of_debugging(effect: Any) -> bool:
+    """Whether an effect is that of `jax.debug.print` or `jax.debug.callback`."""
+    return type(effect).__name__ in ("DebugEffect", "OrderedDebugEffect")
+
+
 def side_effects(jaxpr: Jaxpr) -> set[str]:
-    """What a jaxpr does besides computing its results, by the names of JAX's types of effects."""
-    return {type(e).__name__ for e in jaxpr.effects if not is_of_axis(e)}
+    """What a jaxpr does besides computing its results and showing values to whoever debugs it.
+
+    Returns:
+        The names of JAX's types of effects.
+    """
+    others = (e for e in jaxpr.effects if not (is_of_axis(e) or is_of_debugging(e)))
+    return {type(e).__name__ for e in others}
 
 
 def named_axes(jaxpr: Jaxpr) -> set[Any]:

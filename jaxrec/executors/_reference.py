@@ -8,16 +8,30 @@ differentiable by JAX.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, RecursionLimitError
 from jaxrec._order import apply_equation, still
-from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Function,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    has_call,
+)
 from jaxrec.graph._moving import places_moved
 from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
 
@@ -117,7 +131,10 @@ class Interpreter:
         if isinstance(op, Call):
             return (yield op, [_read(env, a) for a in op.inputs])
         if isinstance(op, Switch):
-            chosen = min(max(int(_read(env, op.index)), 0), len(op.regions) - 1)
+            index = _read(env, op.index)
+            if not (_compat.is_concrete(index) or has_call(op)):
+                return self._choice(index, op, env)
+            chosen = min(max(int(index), 0), len(op.regions) - 1)
             return (yield from self._region(op.regions[chosen], dict(env)))
         values = [_read(env, a) for a in op.inputs]
         self._check_index(op, values)
@@ -128,6 +145,18 @@ class Interpreter:
             path = format_path(self._path())
             error.add_note(f"This is from a call of {self._running.name}. Call path: {path}.")
             raise
+
+    def _choice(self, index: Any, op: Switch, env: Env) -> list[Any]:
+        """The results of a choice that differs from example to example of a `vmap` around."""
+
+        def run(region: Region) -> list[Any]:
+            try:
+                next(self._region(region, dict(env)))
+            except StopIteration as done:
+                return done.value
+            raise AssertionError(f"{self._running.name} makes a call inside a choice without calls")
+
+        return jax.lax.switch(index, [functools.partial(run, region) for region in op.regions])
 
     def _ahead(self, function: Function) -> int:
         """How often a derivative is taken before the first of a function."""

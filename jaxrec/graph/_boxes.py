@@ -24,6 +24,7 @@ from jaxrec.graph._ir import (
     free_atoms,
     reads,
 )
+from jaxrec.graph._print import format_prim
 from jaxrec.trace._signature import show
 
 _MOST_LINES = 5
@@ -120,7 +121,7 @@ class _Builder:
         if isinstance(op, Switch):
             return (self.choice(op),)
         prims = [o for o in group if isinstance(o, Prim)]
-        box = Box("prim", self.label(prims), "\n".join(map(_describe, prims)))
+        box = Box("prim", self.label(prims), "\n".join(map(format_prim, prims)))
         made = {value for prim in prims for value in prim.outputs}
         self.connect([a for prim in prims for a in prim.inputs if a not in made], box)
         self._maker.update(dict.fromkeys(op.outputs, box))
@@ -195,11 +196,6 @@ def _index_arithmetic(prims: Sequence[Prim]) -> set[Prim]:
             starts.extend(prim.inputs)
     shaping = {p for p in prims if p.name in {"squeeze", "convert_element_type"}}
     return found | shaping if len(found | shaping) < len(prims) else set()
-
-
-def _describe(prim: Prim) -> str:
-    types = ", ".join(show(v.aval) for v in prim.outputs)
-    return f"{_list(prim.outputs)} = {prim.name}({_list(prim.inputs)}): {types}"
 
 
 def _list(atoms: Sequence[Atom]) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn
 
-from jaxrec import _jaxprs
+from jaxrec import _compat, _jaxprs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -159,6 +159,11 @@ class Graph:
         return tuple(op for op in ops if isinstance(op, Call))
 
     @functools.cached_property
+    def shows(self) -> bool:
+        """Whether a function prints for whoever debugs it."""
+        return any(shows(op) for function in self.functions for op in function.body.ops)
+
+    @functools.cached_property
     def passed(self) -> dict[Value, list[Atom]]:
         """What the calls pass for each parameter, a call after another."""
         found: dict[Value, list[Atom]] = {}
@@ -235,6 +240,15 @@ def region_atoms(region: Region) -> Iterator[Atom]:
 def is_constant(op: Op) -> bool:
     """Whether derivatives take what an operation makes for a constant."""
     return isinstance(op, Prim) and op.name == "stop_gradient"
+
+
+def shows(op: Op) -> bool:
+    """Whether an operation prints, or calls a function of Python, for whoever debugs the program.
+
+    That is `jax.debug.print` and `jax.debug.callback`, which return nothing.
+    """
+    prims = (inner for inner in within(op) if isinstance(inner, Prim))
+    return any(_compat.is_of_debugging(effect) for prim in prims for effect in prim.eqn.effects)
 
 
 def has_call(op: Op) -> bool:

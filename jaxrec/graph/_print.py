@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Region, Switch
+from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch
 from jaxrec.trace._signature import show
 
 
@@ -41,10 +41,16 @@ def _op(graph: Graph, op: Op, depth: int) -> Iterator[str]:
             yield f"{indent}  region {k}"
             yield from _region(graph, region, depth + 2)
             yield f"{indent}    yield {_atoms(region.results)}"
-        yield f"{indent}{outs} = Merge"
+        yield f"{indent}{outs} = Merge" if outs else f"{indent}Merge"
     else:
-        types = ", ".join(show(v.aval) for v in op.outputs)
-        yield f"{indent}{outs} = {op.name}({_atoms(op.inputs)}): {types}"
+        yield indent + format_prim(op)
+
+
+def format_prim(op: Prim) -> str:
+    """Writes an operation: what it makes, of what, and the types of it."""
+    shown = f"{op.name}({_atoms(op.inputs)})"
+    types = ", ".join(show(v.aval) for v in op.outputs)
+    return f"{_atoms(op.outputs)} = {shown}: {types}" if op.outputs else shown
 
 
 def _atoms(atoms: Sequence[Atom]) -> str:

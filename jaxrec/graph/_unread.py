@@ -1,10 +1,10 @@
-"""Leaves out operations whose results nobody reads."""
+"""Leaves out operations whose results nobody reads and that show nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from jaxrec.graph._ir import Op, Region, Switch, free_atoms, has_call
+from jaxrec.graph._ir import Op, Region, Switch, free_atoms, has_call, shows
 
 
 def without_unread(region: Region) -> Region:
@@ -12,7 +12,7 @@ def without_unread(region: Region) -> Region:
     read = set(region.results)
     ops: list[Op] = []
     for op in reversed(region.ops):
-        if not has_call(op) and read.isdisjoint(op.outputs):
+        if read.isdisjoint(op.outputs) and not (has_call(op) or shows(op)):
             continue
         if isinstance(op, Switch):
             inner = tuple(map(without_unread, op.regions))

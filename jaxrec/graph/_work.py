@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrec.graph._ir import Op, Switch, has_call, names_of
+from jaxrec.graph._ir import Op, Switch, has_call, names_of, shows
 
 _LONG = {"dot_general", "conv_general_dilated", "while", "scan"}
 
@@ -14,4 +14,4 @@ def is_long(op: Op) -> bool:
 
 def decides_work(op: Op) -> bool:
     """Whether a Switch decides what runs, so that the scheduler must know its index."""
-    return isinstance(op, Switch) and (has_call(op) or is_long(op))
+    return isinstance(op, Switch) and (has_call(op) or is_long(op) or shows(op))

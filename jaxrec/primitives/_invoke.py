@@ -287,6 +287,13 @@ class Invocation:
         """The static parameters; `mapped`: which outer values have the lanes in front."""
         options, chosen, program = self._options, current_executor(), self.program
         of = (options.max_calls, collect, chosen, options.policy, options.workers)
+        if program.graph.shows and chosen.name != "reference":
+            raise UnsupportedError(
+                f"{program.name} prints (jax.debug.print or jax.debug.callback), and on executor "
+                f'"{chosen.name}" its calls run in batches and in any order. Call it under '
+                'jr.executor("reference"), which runs them one after the other as Python does, or '
+                "see every call with jaxrec.collect."
+            )
 
         def make() -> Params:
             patterns: list[LanePattern | None] = [(1, lanes) if m else None for m in mapped]

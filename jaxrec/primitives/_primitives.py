@@ -144,8 +144,14 @@ def check_compilable(params: Params) -> None:
     """Checks that an invocation can be a part of a compiled program.
 
     Raises:
-        UnsupportedError: its waves are launched from the host.
+        UnsupportedError: its waves are launched from the host, or it prints.
     """
+    if params.program.graph.shows:
+        raise UnsupportedError(
+            f"{params.program.name} prints (jax.debug.print or jax.debug.callback) and was called "
+            "under jit, or another transformation that compiles, as vmap of a gradient may. It "
+            "prints in eager calls alone: call it outside of that."
+        )
     if params.executor == "host":
         raise UnsupportedError(
             f"{params.program.name} was called under jit (or scan, or another transformation that "

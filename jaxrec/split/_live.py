@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxrec.graph._ir import Atom, Call, Const, Graph, Op, Region, Switch, Value, free_atoms
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Const,
+    Graph,
+    Op,
+    Region,
+    Switch,
+    Value,
+    free_atoms,
+    shows,
+    walk,
+)
 from jaxrec.split._binding import Binding
 
 
 def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
     """The values that cells compute or that flow between cells.
 
-    Starts from the results of every function, and what control imports, and follows operands
-    backwards. An integer that the
-    control plane supplies ends the search, as an outer value does.
+    Starts from the results of every function, what control imports and what is shown, and follows
+    operands backwards. An integer that the control plane supplies ends the search, as an outer
+    value does.
     """
     makers = _makers(graph, binding)
     live: set[Value] = set()
     todo: list[Atom] = [atom for f in graph.functions for atom in f.body.results]
     todo += binding.imports
+    for function in graph.functions:
+        todo += (a for op in walk(function.body) if shows(op) for a in free_atoms(op))
     while todo:
         atom = todo.pop()
         if isinstance(atom, Const) or atom in live:
