@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from zoo import Language, program
@@ -151,7 +152,7 @@ def even_steps(lang: Language) -> Any:
 
 @program(vector_args, vector_lanes, argnums=(0, 1))
 def experts(lang: Language) -> Any:
-    """No recursion: a computed choice between branches that are expensive."""
+    """No recursion: a computed choice whose branches run apart, since one of them divides."""
 
     @lang.rec_fn(max_calls=16)
     def experts(weight, x):
@@ -159,11 +160,29 @@ def experts(lang: Language) -> Any:
             return x @ weight
 
         def second():
-            return jnp.tanh(x @ weight.T)
+            return jax.nn.softmax(x @ weight.T)
 
         return lang.cond(jnp.sum(x) > 1.0, first, second)
 
     return experts
+
+
+@program(vector_args, vector_lanes, argnums=(0, 1))
+def experts_together(lang: Language) -> Any:
+    """A computed choice between branches that are short: a wave computes both."""
+
+    @lang.rec_fn(max_calls=64)
+    def refine(weight, x, n):
+        def first():
+            return 0.5 * (x @ weight)
+
+        def second():
+            return jnp.tanh(x @ weight.T)
+
+        y = lang.cond(jnp.sum(x) > 0.5, first, second)
+        return lang.cond(n == 0, lambda: y, lambda: refine(weight, y, n - 1) + x)
+
+    return lambda weight, x: refine(weight, x, 3)
 
 
 @program(vector_args, vector_lanes, argnums=(0, 1))

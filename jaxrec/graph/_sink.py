@@ -27,7 +27,6 @@ import jax.numpy as jnp
 
 from jaxrec.graph._ir import (
     Atom,
-    Const,
     Graph,
     Op,
     Prim,
@@ -40,17 +39,9 @@ from jaxrec.graph._ir import (
     region_atoms,
     walk,
 )
+from jaxrec.graph._steep import is_steep
 from jaxrec.graph._unread import without_unread
 from jaxrec.graph._work import decides_work, is_long
-
-_STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "cosh", "div", "erf_inv", "exp"}
-_STEEP |= {"exp2", "expm1", "igamma", "igammac", "lgamma", "digamma", "log", "log1p", "polygamma"}
-_STEEP |= {"pow", "regularized_incomplete_beta", "rem", "rsqrt", "sinh", "sqrt", "tan", "zeta"}
-_STEEP |= {"cholesky", "eig", "eigh", "householder_product", "lu", "qr", "svd", "triangular_solve"}
-_STEEP |= {"cumprod", "integer_pow", "reduce_prod", "square", "tridiagonal_solve"}
-_STEEP |= {"custom_jvp_call", "custom_vjp_call"}
-"""Operations that at some finite operand have an infinite derivative, perhaps as it overflows, or
-none; and those of rules that the user writes."""
 
 _LOOPS = {"scan", "while"}
 
@@ -175,7 +166,7 @@ def _steep(region: Region) -> set[Op]:
     for op in region.ops:
         if not isinstance(op, Prim) or not _is_inexact(op):
             continue
-        if _is_steep(op) or not made.isdisjoint(op.inputs):
+        if is_steep(op) or not made.isdisjoint(op.inputs):
             made.update(op.outputs)
             if not is_constant(op):
                 found.add(op)
@@ -189,12 +180,6 @@ def _has_derivative(op: Op) -> bool:
 
 def _is_inexact(op: Op) -> bool:
     return any(jnp.issubdtype(value.aval.dtype, jnp.inexact) for value in op.outputs)
-
-
-def _is_steep(op: Prim) -> bool:
-    if op.name in ("div", "rem") and isinstance(op.inputs[1], Const):
-        return False
-    return not _STEEP.isdisjoint(names_of(op))
 
 
 def _renamed(region: Region, names: Mapping[Value, Value]) -> Region:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +11,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec import _compat
 from jaxrec._at_rest import at_rest
-from jaxrec._equation import bind_equation
+from jaxrec._equation import bind_equation, varying_together
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._order import apply_equation, has_rule, still
-from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value
+from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value, region_atoms
 from jaxrec.graph._moving import places_moved
+from jaxrec.graph._steep import has_steep
 from jaxrec.lowering._rows import numbers
 from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
@@ -128,15 +131,36 @@ def run_ops(
 
 
 def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], apply: Apply) -> list[Any]:
-    def branch(region: Region) -> Callable[[], list[Any]]:
-        def run() -> list[Any]:
-            scope = dict(env)
-            run_ops(region.ops, scope, outer_of, apply)
-            return [_value(scope, outer_of, atom) for atom in region.results]
+    """The results of a choice; where rows choose apart, all branches are computed for each row."""
 
-        return run
+    def run(region: Region, known: Env) -> list[Any]:
+        scope = dict(known)
+        run_ops(region.ops, scope, outer_of, apply)
+        return [_value(scope, outer_of, atom) for atom in region.results]
 
-    return jax.lax.switch(_value(env, outer_of, op.index), [branch(r) for r in op.regions])
+    index = _value(env, outer_of, op.index)
+    if has_steep(op) or not _compat.maps_now([index]):
+        return jax.lax.switch(index, [functools.partial(run, x, env) for x in op.regions])
+    index = jnp.clip(index, 0, len(op.regions) - 1)
+    cases = [run(x, _where_taken(x, index == k, env)) for k, x in enumerate(op.regions)]
+    return [
+        jax.lax.select_n(*varying_together([index, *made])) for made in zip(*cases, strict=True)
+    ]
+
+
+def _where_taken(region: Region, taken: Any, env: Env) -> Env:
+    """What a branch knows, with zeros for what it reads in the rows that do not take it.
+
+    So whatever such a row holds adds nothing to derivatives, an infinity neither. `jax.lax.switch`
+    would keep the row and give each a copy of what all of them read, such as a matrix.
+    """
+    read = {atom for atom in region_atoms(region) if isinstance(atom, Value) and atom in env}
+    rows = {atom: env[atom] for atom in read if _compat.maps_now([env[atom]])}
+    return env | {
+        atom: jnp.where(taken, x, jnp.zeros_like(x))
+        for atom, x in rows.items()
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+    }
 
 
 def _value(env: Env, outer_of: Mapping[Value, Value], atom: Atom) -> Any:

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from jaxrec.graph._patience import has_to_wait
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import gather, gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
-from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -21,7 +21,7 @@ class WaveCell(NamedTuple):
 
     Attributes:
         run: `(outers, exports, inputs) -> (outputs, residuals)`.
-        waits: whether it must run for calls alone, see `jaxrec/split/_patience.py`.
+        waits: whether it must run for calls alone, see `jaxrec/graph/_patience.py`.
     """
 
     run: Callable[[list[Any], list[Any], list[Any]], tuple[list[Any], list[Any]]]

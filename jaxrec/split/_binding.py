@@ -33,9 +33,10 @@ from jaxrec.graph._ir import (
     has_call,
     walk,
 )
+from jaxrec.graph._patience import has_to_wait
+from jaxrec.graph._work import decides_work
 from jaxrec.split import _scalar
-from jaxrec.split._demand import Demand, decides_work, find_demand
-from jaxrec.split._patience import has_to_wait
+from jaxrec.split._demand import Demand, find_demand
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Which computed values control demands: what makes a program a stepped one.
 
 A planned program decides everything from values that are known before the first cell runs. Where a
-choice with calls in it, or one whose branches are expensive, depends on what cells compute, the
-scheduler has to wait for that value: it *imports* it from a tape once its wave has run.
+choice with calls in it, or one that is to run the taken branch alone, depends on what cells
+compute, the scheduler has to wait for that value: it *imports* it from a tape once its wave has
+run.
 
 Source: Jones, Gomard & Sestoft, "Partial evaluation and automatic program generation" (1993),
 chapter 8, for the backward half of a binding-time analysis.

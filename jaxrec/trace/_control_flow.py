@@ -43,7 +43,8 @@ def cond(
     """Runs one of two functions, as `jax.lax.cond`; inside a `rec_fn`, a base case gives the type.
 
     Inside a `rec_fn` only the taken branch of a choice that makes calls ever runs, also under
-    `vmap`, where each lane decides for itself. Outside it is `jax.lax.cond`.
+    `vmap`, where each lane decides for itself. A choice without calls means the same; short
+    branches of it may be computed for all calls at once. Outside it is `jax.lax.cond`.
 
     Args:
         pred: a boolean scalar.

@@ -22,7 +22,7 @@ from jax.extend.core import JaxprEqn, Var, jaxpr_as_fun
 
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
-from jaxrec.split._patience import jaxpr_has_to_wait
+from jaxrec.graph._patience import jaxpr_has_to_wait
 from jaxrec.transpose._cut import Cut, row_aval
 from jaxrec.transpose._equations import needed
 from jaxrec.transpose._packing import Packing
@@ -71,7 +71,7 @@ class CellVjp:
 
     @property
     def waits(self) -> bool:
-        """Whether a pass must run for calls alone, see `jaxrec/split/_patience.py`."""
+        """Whether a pass must run for calls alone, see `jaxrec/graph/_patience.py`."""
         passes = self._traced.forward, self._traced.backward
         return any(jaxpr_has_to_wait(made.jaxpr) for made in passes)
 

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from jaxrec._errors import RUN_TIME_ERRORS
 from jaxrec.executors.host._tasks import compiler_options
+from jaxrec.graph._patience import has_to_wait
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import numbers
 from jaxrec.split._cost import cell_flops
-from jaxrec.split._patience import has_to_wait
 from jaxrec.split._program import CellSpec, Program
 
 COPY_SECONDS = 60e-6

@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._tasks import KernelFunction, Label, token_of
+from jaxrec.graph._patience import calls_host
 from jaxrec.schedule._layout import KIND
-from jaxrec.split._patience import calls_host
 from jaxrec.split._program import Program
 
 _MOST_WAVES = 16
