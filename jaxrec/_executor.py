@@ -43,7 +43,7 @@ def executor(
             traced. There is no bound on calls but `max_calls=` and the limits on recursion without
             end; memory grows with the calls under way, and under a gradient with all calls.
             `"reference"`: one call at a time, in the order of plain Python recursion; slow, and the
-            oracle that everything else is tested against. It takes 8,192 nested calls,
+            oracle that everything else is tested against. It takes 4,096 nested calls,
             fewer if their bodies are long or their values large, for a recursion without end, or
             twice as many as `max_calls=` or the arguments allow.
         workers: of executor `"host"`: how many threads launch, or run a recursion over scalars

@@ -147,8 +147,8 @@ def default_device() -> Any:
     """The device that JAX puts arrays on."""
     chosen = _compat.setting("jax_default_device")
     if isinstance(chosen, str):
-        return jax.devices(chosen)[0]
-    return chosen if chosen is not None else jax.devices()[0]
+        return jax.local_devices(backend=chosen)[0]
+    return chosen if chosen is not None else jax.local_devices()[0]
 
 
 @dataclasses.dataclass(frozen=True)

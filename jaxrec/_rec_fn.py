@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -24,6 +24,13 @@ from jaxrec.trace._instance import Definition, Identity
 from jaxrec.trace._parameters import name_of, static_names, told_apart
 
 
+class _Static(NamedTuple):
+    """The static arguments, as they are given to `rec_fn`."""
+
+    static_argnums: int | Iterable[int]
+    static_argnames: str | Iterable[str]
+
+
 class RecFn:
     """A recursive function; made by `rec_fn`.
 
@@ -33,9 +40,10 @@ class RecFn:
 
     __signature__: inspect.Signature  # of a bound method
 
-    def __init__(self, fun: Callable[..., Any], options: Options, static: frozenset[str]) -> None:
+    def __init__(self, fun: Callable[..., Any], options: Options, static: _Static) -> None:
         functools.update_wrapper(self, fun)
-        self._fun, self._options, self._static = fun, options, static
+        self._fun, self._options, self._given = fun, options, static
+        self._static = static_names(fun, *static)
         self._bound: tuple[Any, ...] = ()
         self._taken_from: RecFn | None = None  # of what a class or its object gives, what it has
         self._owner: type | None = None  # the class that gave it as a plain function
@@ -105,7 +113,7 @@ class RecFn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function: its result, a pytree of arrays."""
-        types = None
+        types, leaves = None, ()
         if not (kwargs or self._bound or self._static):
             types, leaves = types_of(args)
             repeat = self._repeats.get(types)
@@ -120,8 +128,8 @@ class RecFn:
         definition, dynamic = self._bind(args, kwargs)
         invocation = self._invocation(definition, dynamic)
         result = invocation.call()
-        if types is not None and len(dynamic) == len(args) and _compat.evaluates_now():
-            repeat = invocation.repeat()
+        if types is not None and _compat.evaluates_now():
+            repeat = invocation.repeat(len(leaves))
             if repeat is not None:
                 self._repeats[types] = repeat
         return result
@@ -146,11 +154,11 @@ class RecFn:
             1024
         """
         given = dict(options)
-        static = {name: options.pop(name) for name in _STATIC if name in options}
+        static = {name: options.pop(name) for name in _Static._fields if name in options}
         changed = self._copy()
         changed._options = self._options.replace(**options).checked(self._name)
-        if static:
-            changed._static = static_names(self._fun, *(static.get(name, ()) for name in _STATIC))
+        changed._given = self._given._replace(**static)
+        changed._static = static_names(self._fun, *changed._given)
         changed._changed_from, changed._taken_from = (self, given), None
         changed._definitions = {}
         changed._repeats = {}
@@ -321,9 +329,6 @@ def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any, _: Any)
         cache.drop(traced)
 
 
-_STATIC = ("static_argnums", "static_argnames")
-
-
 def rec_fn(
     fun: Callable[..., Any] | None = None,
     *,
@@ -392,22 +397,17 @@ def rec_fn(
     Source: Jeong et al. (EuroSys 2018), section 4; Kostopoulou et al. (2022) for the static graph.
     """
     options = Options(out=out, max_calls=max_calls, policy=policy, memo=memo, workers=workers)
-    make = functools.partial(_make, options, static_argnums, static_argnames)
+    make = functools.partial(_make, options, _Static(static_argnums, static_argnames))
     return make if fun is None else make(fun)
 
 
-def _make(
-    options: Options,
-    argnums: int | Iterable[int],
-    argnames: str | Iterable[str],
-    fun: Callable[..., Any],
-) -> RecFn:
+def _make(options: Options, static: _Static, fun: Callable[..., Any]) -> RecFn:
     if not callable(fun):
         raise SignatureError(
             f"rec_fn decorates a function, got {fun!r} of type {type(fun).__name__}; with "
             "@staticmethod or @classmethod it stands below them"
         )
-    return RecFn(fun, options.checked(name_of(fun)), static_names(fun, argnums, argnames))
+    return RecFn(fun, options.checked(name_of(fun)), static)
 
 
 def _with_options(fun: RecFn, options: dict[str, Any]) -> RecFn:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.errors import JaxRuntimeError
 from waves import sine
-from zoo import JAXREC, assert_close, normal
+from zoo import JAXREC, PYTHON, assert_close, normal
 from zoo_memo import Dag, memo_by_values, memo_nodes, random_dag
 
 import jaxrec as jr
@@ -92,6 +92,20 @@ class TestNumberOfCalls:
         free = STATE.with_options(max_calls=None)
         got = jax.jit(free)(normal(1, 2, H, H), Dag(*map(jnp.asarray, graph)), NODES - 1)
         assert_close(got, plain(normal(1, 2, H, H), graph)(NODES - 1), 1e-5)
+
+    def test_places_of_a_matrix_bound_the_calls(self):
+        def path(lang):
+            @lang.rec_fn(memo=True)
+            def path(cost, i, j):
+                def inner():
+                    return cost[i, j] + jnp.tanh(path(cost, i - 1, j) - path(cost, i, j - 1))
+
+                return lang.cond((i == 0) | (j == 0), lambda: cost[i, j] * jnp.ones(3), inner)
+
+            return path
+
+        cost = normal(7, 6, 5)
+        assert_close(jax.jit(path(JAXREC))(cost, 5, 4), path(PYTHON)(cost, 5, 4), 1e-5)
 
     @executors
     def test_computed_control(self, executor):

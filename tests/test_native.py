@@ -17,6 +17,7 @@ from native_programs import PROGRAMS, is_native
 from zoo import JAXREC, PYTHON, assert_close
 
 import jaxrec as jr
+from jaxrec.split._native_code import Builder
 
 names = pytest.mark.parametrize("name", PROGRAMS)
 
@@ -453,3 +454,25 @@ def test_a_constant_that_is_no_normal_float32():
         x = jnp.float64(2.0**-120)
         assert is_native(halvings, x, 0)
         assert halvings(x, 0) == jax.jit(halvings)(x, 0) == 11
+
+
+def test_calls_with_constants_stand_side_by_side(monkeypatch):
+    """Else no worker can take the second one."""
+    made = []
+
+    class Recorded(Builder):
+        def __init__(self, num_params):
+            super().__init__(num_params)
+            made.append(self)
+
+    monkeypatch.setattr("jaxrec.split._native.Builder", Recorded)
+
+    @jr.rec_fn
+    def counted(n, k):
+        return jr.cond(n < 2, lambda: k, lambda: counted(n - 1, 0) + counted(n - 2, 1))
+
+    assert counted(10, 1) == 55
+    (builder,) = made
+    forms = [instr.form for instr in builder.code]
+    first = forms.index("CALL")
+    assert forms[first : first + 2] == ["CALL", "CALL"]

@@ -311,3 +311,23 @@ def test_a_function_that_is_made_anew_in_a_body():
 
     with pytest.raises(jr.RecursionLimitError, match=r"inner is made anew .* define inner once"):
         make()(2)
+
+
+def test_static_arguments_that_are_not_named_stay_so():
+    def chosen(n, mode, scale):
+        return jr.cond(n <= 0, lambda: 1.0 if mode == "one" else 2.0, lambda: n * len(scale))
+
+    named = jr.rec_fn(chosen, static_argnames="mode").with_options(static_argnums=2)
+    assert named(0, "one", "ab") == 1
+    assert named.with_options(max_calls=9)(3, "one", "ab") == 6
+
+
+def test_equal_sets_are_one_static_argument():
+    @jr.rec_fn(static_argnames="kinds")
+    def counted(n, kinds):
+        return jr.cond(n <= 0, lambda: len(kinds), lambda: counted(n - 1, kinds))
+
+    assert counted(2, frozenset([0, 8])) == counted(2, frozenset([8, 0])) == 2
+    assert counted.cache_info().traces == 1
+    assert counted(2, frozenset([0, 8.0])) == 2
+    assert counted.cache_info().traces == 2

@@ -227,3 +227,13 @@ def test_errors_are_those_of_the_first_call():
         fun(20)
     with pytest.raises(OverflowError):
         fun(2**40)
+
+
+def test_as_many_arguments_as_parameters_of_which_one_has_a_default():
+    @jr.rec_fn
+    def down(*xs, n=3):
+        return jr.cond(xs[0] <= 0, lambda: xs[1] + n, lambda: down(xs[0] - 1, xs[1], n=n))
+
+    for k in range(3):
+        assert down(k, 2) == 5
+        assert down(k, 2, n=1) == 3

@@ -148,7 +148,8 @@ class Decoder {
       case Op::FIRE: return fire(instr);
       case Op::ALIAS: return alias(instr);
       case Op::IMPORT: return import(instr);
-      default: return return_(instr);
+      case Op::RETURN: return return_(instr);
+      default: in_.fail(std::string(kOpNames[static_cast<int>(op)]) + " is for native programs");
     }
   }
 

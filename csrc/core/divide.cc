@@ -47,7 +47,7 @@ class Divider {
         options_.costs.size() != n * options_.widths.size() || options_.widths.size() == 0)
       return internal_error("a division needs shards, and a device and costs for each cell");
     for (int32_t device : options_.cell_device)
-      if (device < 0 || device > kMostWorkers / options_.shards)
+      if (device < 0 || device >= kMostWorkers / options_.shards)
         return internal_error("the number of a device is out of range");
     return {};
   }

@@ -5,12 +5,25 @@
 #include <cstdint>
 #include <thread>
 
+#ifdef __linux__
+#include <sched.h>
+#endif
+
 namespace jaxrec {
 
-/// The number of processors, at least 1. Asked once: it takes as long as a hundred frames.
+/// The number of processors that this process may run on; 0 if the system does not say.
+inline int32_t count_processors() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+  return static_cast<int32_t>(std::thread::hardware_concurrency());
+}
+
+/// The same, at least 1. Asked once: it takes as long as a hundred frames.
 inline int32_t processors() {
-  static const auto count = static_cast<int32_t>(std::thread::hardware_concurrency());
-  return std::max(count, 1);
+  static const int32_t count = std::max(count_processors(), 1);
+  return count;
 }
 
 /// That a caller may ask for; domains, which are numbered as workers are, are no more either.

@@ -196,6 +196,20 @@ class Graph:
         return graph_svg(self)
 
 
+def values_of(graph: Graph) -> Iterator[Value]:
+    """Every value of a graph."""
+    yield from graph.captured
+    for function in graph.functions:
+        yield from function.params
+        for op in walk(function.body):
+            yield from op.outputs
+
+
+def first_free_id(graph: Graph) -> int:
+    """The least number that no value of a graph has, nor one above it."""
+    return 1 + max((value.id for value in values_of(graph)), default=0)
+
+
 def walk(region: Region) -> Iterator[Op]:
     """Yields every operation of a region and of the regions inside it, in program order."""
     for op in region.ops:

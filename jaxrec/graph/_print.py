@@ -1,4 +1,4 @@
-"""The text of a graph: its `repr`, used by documentation, tests and error messages."""
+"""The text of a graph: its `repr`, which documentation and tests show."""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ from jaxrec.graph._ir import (
     Region,
     Switch,
     Value,
+    first_free_id,
     is_constant,
     names_of,
     reads,
     region_atoms,
-    walk,
 )
 from jaxrec.graph._steep import is_steep
 from jaxrec.graph._unread import without_unread
@@ -65,19 +65,11 @@ Place = tuple[Switch, int] | Beside
 
 def compute_where_read(graph: Graph) -> Graph:
     """The same graph, with operations moved into the branches that read their results."""
-    ids = itertools.count(1 + max((v.id for v in _values(graph)), default=0))
+    ids = itertools.count(first_free_id(graph))
     bodies = [_moved(without_unread(f.body), ids) for f in graph.functions]
     pairs = zip(graph.functions, bodies, strict=True)
     functions = [dataclasses.replace(function, body=body) for function, body in pairs]
     return dataclasses.replace(graph, functions=tuple(functions))
-
-
-def _values(graph: Graph) -> Iterator[Value]:
-    yield from graph.captured
-    for function in graph.functions:
-        yield from function.params
-        for op in walk(function.body):
-            yield from op.outputs
 
 
 def _moved(region: Region, ids: Iterator[int]) -> Region:

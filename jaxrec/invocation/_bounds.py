@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from jaxrec import _compat
-from jaxrec.graph._ir import Value
 from jaxrec.invocation._params import Params, plan_inputs
 from jaxrec.schedule._layout import Layout, make_layout
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
@@ -26,10 +25,8 @@ def derived_bound(params: Params) -> int | None:
 def _bound_by_nodes(params: Params) -> int | None:
     copies = _index_arrays(params)
 
-    def size_of(array: Value) -> int:
-        return array.aval.shape[0] * copies
-
-    bound = most_calls(params.program.visits, params.lanes // max(params.copies, 1), size_of)
+    lanes = params.lanes // max(params.copies, 1)
+    bound = most_calls(params.program.visits, lanes, copies)
     return None if bound is None else bound * params.copies
 
 

@@ -174,10 +174,14 @@ class Invocation:
         operands[first:] = [_with_lanes(x, None, 1) for x in operands[first:]]
         return self._traced.first_result(rec(operands, params))
 
-    def repeat(self) -> Repeat | None:
-        """For a call of a function of scalars: the call over again with other values."""
-        traced = self._traced
-        if self.program.native is None or not traced.lasts or traced.hidden:
+    def repeat(self, given: int) -> Repeat | None:
+        """For a call of a function of scalars: the call over again with other values.
+
+        Args:
+            given: how many leaves the arguments have, which are all of them if none has a default.
+        """
+        traced, is_whole = self._traced, given == len(self._leaves)
+        if self.program.native is None or not (traced.lasts and is_whole) or traced.hidden:
             return None
         params = self._operands(1)[1]
         is_here = params.host is None or params.host.is_default

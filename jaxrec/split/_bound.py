@@ -1,8 +1,8 @@
 """How many calls a recursion over the nodes of an array can make.
 
 Under `jit` the tapes have a fixed size, so the number of calls must be bounded before the indices
-are known. A function that reads an array at an index among its arguments is taken to visit the
-elements of that array, its *nodes*, once each, as in a tree:
+are known. A function that reads an array at an index among its arguments, or at several, is taken
+to visit the elements of that array, its *nodes*, once each, as in a tree:
 
 * if it reads them in every call, each call is a node: at most N calls;
 * an index that no further call's index follows from (the label of the node before) names no node,
@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
 from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding
@@ -34,13 +35,13 @@ class Visits:
     """What a function reads and calls.
 
     Attributes:
-        arrays: the arrays that it indexes by its arguments.
+        nodes: how many elements its arguments choose from, in each array that they index.
         always: whether every call reads one of them.
         calls: for each function, the most call sites of it that one frame passes.
         trips: the most frames that one call from another function leads to by calls of itself.
     """
 
-    arrays: tuple[Value, ...]
+    nodes: tuple[int, ...]
     always: bool
     calls: tuple[int, ...]
     trips: int | None = None
@@ -64,7 +65,7 @@ def _visits_of_one(
     control: Sequence[Value],
     leading: frozenset[Value],
 ) -> Visits:
-    def indexed(ops: Iterable[Op]) -> list[Value]:
+    def indexed(ops: Iterable[Op]) -> list[int]:
         return list(_indexed(ops, binding, found))
 
     found = leading.intersection(control)
@@ -78,20 +79,20 @@ def _visits_of_one(
     return Visits(tuple(dict.fromkeys(everywhere)), bool(always), calls)
 
 
-def most_calls(visits: Sequence[Visits], lanes: int, size_of: Callable[[Value], int]) -> int | None:
+def most_calls(visits: Sequence[Visits], lanes: int, copies: int) -> int | None:
     """A bound on the calls of an invocation, all functions together; None if there is none.
 
     Args:
         visits: of each function; the first is the entry.
         lanes: number of roots.
-        size_of: the number of elements of a node array, those of all lanes together.
+        copies: how many arrays of nodes the lanes have, where they have their own.
     """
     without = _calls_without_recursion(visits)
     if without is not None:
         return lanes * without
-    if not any(v.arrays for v in visits):
+    if not any(v.nodes for v in visits):
         return None
-    bounds = [_frames(visits, k, lanes, size_of, ()) for k in range(len(visits))]
+    bounds = [_frames(visits, k, lanes, copies, ()) for k in range(len(visits))]
     known = [bound for bound in bounds if bound is not None]
     return sum(known) if len(known) == len(bounds) else None
 
@@ -123,22 +124,22 @@ def _frames(
     visits: Sequence[Visits],
     index: int,
     lanes: int,
-    size_of: Callable[[Value], int],
+    copies: int,
     above: tuple[int, ...],
 ) -> int | None:
     """A bound on the calls of one function; None in a cycle of functions without nodes."""
     mine = visits[index]
     if mine.always:
-        return max(map(size_of, mine.arrays))
+        return copies * max(mine.nodes)
     if index in above:
         return None
     total = lanes if index == 0 else 0
     for k, caller in enumerate(visits):
         if caller.calls[index] and not (k == index and mine.trips):
             nodes = (
-                max(map(size_of, caller.arrays))
-                if caller.arrays
-                else _frames(visits, k, lanes, size_of, (*above, index))
+                copies * max(caller.nodes)
+                if caller.nodes
+                else _frames(visits, k, lanes, copies, (*above, index))
             )
             if nodes is None:
                 return None
@@ -207,8 +208,8 @@ def _passed(
             yield arg, of([atom])
 
 
-def _indexed(ops: Iterable[Op], binding: Binding, given: Iterable[Value]) -> Iterator[Value]:
-    """The outer arrays that operations read at an index that follows from the values `given`."""
+def _indexed(ops: Iterable[Op], binding: Binding, given: Iterable[Value]) -> Iterator[int]:
+    """How many elements each read of an outer array at indices made of `given` chooses from."""
     found = set(given)
     for op in ops:
         if not isinstance(op, Prim):
@@ -216,7 +217,8 @@ def _indexed(ops: Iterable[Op], binding: Binding, given: Iterable[Value]) -> Ite
         if op.name in _INDEX_OPS:
             if found.intersection(a for a in op.inputs if isinstance(a, Value)):
                 found.update(op.outputs)
-        elif op.name == "dynamic_slice" and len(op.inputs) > 1:
-            array, start = op.inputs[0], op.inputs[1]
-            if binding.is_array(array) and start in found and isinstance(array, Value):
-                yield binding.outer_of.get(array, array)
+        elif op.name == "dynamic_slice":
+            array, *starts = op.inputs
+            sizes = [n for n, at in zip(array.aval.shape, starts, strict=True) if at in found]
+            if sizes and binding.is_array(array):
+                yield math.prod(sizes)

@@ -29,6 +29,7 @@ from jaxrec.graph._ir import (
     Region,
     Switch,
     Value,
+    first_free_id,
     free_atoms,
     names_of,
     walk,
@@ -97,19 +98,10 @@ class Cells:
 def split_cells(graph: Graph, binding: Binding) -> Cells:
     """Groups the data operations of a graph into cells."""
     live = live_values(graph, binding)
-    first_id = 1 + max((v.id for v in _all_values(graph)), default=0)
-    splitter = _Splitter(graph, binding, live, itertools.count(first_id))
+    splitter = _Splitter(graph, binding, live, itertools.count(first_free_id(graph)))
     for k, function in enumerate(graph.functions):
         splitter.function(k, function)
     return Cells(tuple(splitter.cells), splitter.blocks, live)
-
-
-def _all_values(graph: Graph) -> Iterator[Value]:
-    yield from graph.captured
-    for function in graph.functions:
-        yield from function.params
-        for op in walk(function.body):
-            yield from op.outputs
 
 
 class _Splitter:

@@ -251,7 +251,8 @@ class _FunctionCompiler:
 
     def _calls(self, run: list[Call]) -> None:
         """Emits independent calls side by side, behind everything that they need."""
-        arguments = [self._registers(self.scope.arguments(call)) for call in run]
+        found = [self._registers(self.scope.arguments(call)) for call in run]
+        arguments = [self.to.loaded(given) for given in found]
         for call, given in zip(run, arguments, strict=True):
             results = [r for v in call.outputs for r in each(self._fresh(v))]
             self.to.add("CALL", results, given, (call.callee, call.site))

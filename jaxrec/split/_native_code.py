@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,11 +92,14 @@ class Builder:
         targets: Sequence[int] = (),
     ) -> None:
         """Appends an instruction, after those that load the constants it reads."""
-        loaded = tuple(map(self._loaded, reads))
-        instr = Instr(form, tuple(writes), loaded, tuple(detail), tuple(targets))
+        instr = Instr(form, tuple(writes), self.loaded(reads), tuple(detail), tuple(targets))
         for register in writes:
             self._made[register] = instr
         self.code.append(instr)
+
+    def loaded(self, registers: Iterable[int]) -> tuple[int, ...]:
+        """Registers that hold the same, behind the instructions that load what is constant."""
+        return tuple(map(self._loaded, registers))
 
     def move(self, target: int, source: int, start: int) -> None:
         """Appends a copy to the register of a merge, at the end of a branch.

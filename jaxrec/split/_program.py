@@ -67,7 +67,7 @@ class Program:
         writes: for each tape class, an upper bound on the rows that one call writes.
         reads: likewise for rows read.
         fires: an upper bound on the cells that one call fires.
-        visits: for each function, the arrays whose elements its calls stand for.
+        visits: for each function, how many elements of arrays its calls stand for.
         row_flops: arithmetic of one call of the most expensive cell.
         nested: what a call takes of a recursion that only nests.
         shared_elements: the most elements of matrices that a wave reads once for all its rows.

@@ -23,7 +23,8 @@ def name_of(fun: Any) -> str:
 def told_apart(value: Any) -> Any:
     """A static argument as a key: 1, 1.0 and True are equal, as 0.0 and -0.0, but differ."""
     if isinstance(value, tuple | frozenset):
-        return type(value), type(value) is frozenset, tuple(map(told_apart, value))
+        of = tuple if isinstance(value, tuple) else frozenset
+        return type(value), of(map(told_apart, value))
     if isinstance(value, float | complex | np.inexact):
         return type(value), repr(value)  # also of NaN, which does not equal itself
     return type(value), value
