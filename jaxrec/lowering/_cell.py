@@ -142,23 +142,25 @@ def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], apply: Ap
     if has_steep(op) or not _compat.maps_now([index]):
         return jax.lax.switch(index, [functools.partial(run, x, env) for x in op.regions])
     index = jnp.clip(index, 0, len(op.regions) - 1)
-    cases = [run(x, _where_taken(x, index == k, env)) for k, x in enumerate(op.regions)]
+    cases = []
+    for k, region in enumerate(op.regions):
+        read = {outer_of.get(a, a) for a in region_atoms(region) if isinstance(a, Value)}
+        cases.append(run(region, _where_taken(index == k, read.intersection(env), env)))
     return [
         jax.lax.select_n(*varying_together([index, *made])) for made in zip(*cases, strict=True)
     ]
 
 
-def _where_taken(region: Region, taken: Any, env: Env) -> Env:
+def _where_taken(taken: Any, read: Iterable[Value], env: Env) -> Env:
     """What a branch knows, with zeros for what it reads in the rows that do not take it.
 
     So whatever such a row holds adds nothing to derivatives, an infinity neither. `jax.lax.switch`
     would keep the row and give each a copy of what all of them read, such as a matrix.
     """
-    read = {atom for atom in region_atoms(region) if isinstance(atom, Value) and atom in env}
-    rows = {atom: env[atom] for atom in read if _compat.maps_now([env[atom]])}
+    rows = {v: env[v] for v in read if _compat.maps_now([env[v]])}
     return env | {
-        atom: jnp.where(taken, x, jnp.zeros_like(x))
-        for atom, x in rows.items()
+        v: jnp.where(taken, x, jnp.zeros_like(x))
+        for v, x in rows.items()
         if jnp.issubdtype(x.dtype, jnp.inexact)
     }
 
