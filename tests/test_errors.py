@@ -14,6 +14,19 @@ from recursions import ONE, TREE, counting, fold, total
 import jaxrec as jr
 
 
+def test_arguments_that_a_function_does_not_have():
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: x * power(x, n - 1))
+
+    for call, message in {
+        lambda: power(ONE, 1, 2): r"called as power\(_, _, _\): too many positional arguments",
+        lambda: power(ONE, m=2): r"power\(x, n\) is called as power\(_, m=_\): ",
+    }.items():
+        with pytest.raises(jr.SignatureError, match=message):
+            call()
+
+
 class TestTypes:
     def test_every_difference_between_calls_is_listed(self):
         wrong = fold(lambda f, w, t, i: f(w[None], t, t["left"][i].astype(float)))

@@ -41,8 +41,9 @@ class Arguments:
         try:
             given = self.signature.bind(*args, **kwargs)
         except TypeError as error:
+            got = ", ".join(["_"] * len(args) + [f"{name}=_" for name in kwargs])
             raise SignatureError(
-                f"{self._name}{self.signature} is called with other arguments: {error}"
+                f"{self._name}{self.signature} is called as {self._name}({got}): {error}"
             ) from None
         given.apply_defaults()
         return given.arguments
