@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 
@@ -24,13 +24,6 @@ from jaxrec.trace._instance import Definition, Identity
 from jaxrec.trace._parameters import name_of, static_names, told_apart
 
 
-class _Static(NamedTuple):
-    """The static arguments, as they are given to `rec_fn`."""
-
-    static_argnums: int | Iterable[int]
-    static_argnames: str | Iterable[str]
-
-
 class RecFn:
     """A recursive function; made by `rec_fn`.
 
@@ -40,10 +33,13 @@ class RecFn:
 
     __signature__: inspect.Signature  # of a bound method
 
-    def __init__(self, fun: Callable[..., Any], options: Options, static: _Static) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], options: Options, static: Mapping[str, frozenset[str]]
+    ) -> None:
+        """Traces nothing yet; `static`: by option the names of the static arguments it gives."""
         functools.update_wrapper(self, fun)
-        self._fun, self._options, self._given = fun, options, static
-        self._static = static_names(fun, *static)
+        self._fun, self._options, self._static_by = fun, options, static
+        self._static = frozenset().union(*static.values())
         self._bound: tuple[Any, ...] = ()
         self._taken_from: RecFn | None = None  # of what a class or its object gives, what it has
         self._owner: type | None = None  # the class that gave it as a plain function
@@ -154,11 +150,11 @@ class RecFn:
             1024
         """
         given = dict(options)
-        static = {name: options.pop(name) for name in _Static._fields if name in options}
+        static = {name: options.pop(name) for name in self._static_by if name in options}
         changed = self._copy()
         changed._options = self._options.replace(**options).checked(self._name)
-        changed._given = self._given._replace(**static)
-        changed._static = static_names(self._fun, *changed._given)
+        changed._static_by = {**self._static_by, **static_names(self._fun, **static)}
+        changed._static = frozenset().union(*changed._static_by.values())
         changed._changed_from, changed._taken_from = (self, given), None
         changed._definitions = {}
         changed._repeats = {}
@@ -397,16 +393,22 @@ def rec_fn(
     Source: Jeong et al. (EuroSys 2018), section 4; Kostopoulou et al. (2022) for the static graph.
     """
     options = Options(out=out, max_calls=max_calls, policy=policy, memo=memo, workers=workers)
-    make = functools.partial(_make, options, _Static(static_argnums, static_argnames))
+    make = functools.partial(_make, options, static_argnums, static_argnames)
     return make if fun is None else make(fun)
 
 
-def _make(options: Options, static: _Static, fun: Callable[..., Any]) -> RecFn:
+def _make(
+    options: Options,
+    argnums: int | Iterable[int],
+    argnames: str | Iterable[str],
+    fun: Callable[..., Any],
+) -> RecFn:
     if not callable(fun):
         raise SignatureError(
             f"rec_fn decorates a function, got {fun!r} of type {type(fun).__name__}; with "
             "@staticmethod or @classmethod it stands below them"
         )
+    static = static_names(fun, static_argnums=argnums, static_argnames=argnames)
     return RecFn(fun, options.checked(name_of(fun)), static)
 
 

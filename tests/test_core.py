@@ -355,6 +355,7 @@ def _one_function(*code: tuple[Any, ...], results: tuple[int, ...] = ()) -> Prog
         (_one_function(("RETURN", [1]), results=(0,)), "holds class -1"),
         (_one_function(("SWITCH", 0, []), ("RETURN", [])), "SWITCH has no branches"),
         (_one_function(("CALL", 3, 0, [], [], []), ("RETURN", [])), "a callee is 3"),
+        (_one_function(("EXP", 1, "float32", 0), ("RETURN", [])), "EXP is for native programs"),
     ],
 )
 def test_malformed_programs_are_refused(program: Program, match: str) -> None:

@@ -317,7 +317,8 @@ def test_static_arguments_that_are_not_named_stay_so():
     def chosen(n, mode, scale):
         return jr.cond(n <= 0, lambda: 1.0 if mode == "one" else 2.0, lambda: n * len(scale))
 
-    named = jr.rec_fn(chosen, static_argnames="mode").with_options(static_argnums=2)
+    modes = (name for name in ["mode"])  # which can be read once
+    named = jr.rec_fn(chosen, static_argnames=modes).with_options(static_argnums=2)
     assert named(0, "one", "ab") == 1
     assert named.with_options(max_calls=9)(3, "one", "ab") == 6
 

@@ -52,7 +52,7 @@ class Work(NamedTuple):
         return self.times * self._flops_once()
 
     @property
-    def seconds_in_flops(self) -> float:
+    def time_in_flops(self) -> float:
         """The arithmetic that takes as long, with what it takes beside its elements."""
         if self.name == "sort":
             size = sum(aval.size for aval in self.outs)

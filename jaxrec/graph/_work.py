@@ -35,9 +35,10 @@ def _is_routed(op: Switch) -> bool:
     The others run all their branches for all calls, which is right where derivatives of them are
     finite, and quick where they are short.
     """
-    if not is_long(op):
-        return False
-    if has_to_wait([op]) or has_steep(op):
-        return True
-    times = [sum(x.seconds_in_flops for x in work_of(region.ops)) for region in op.regions]
-    return sum(times) - max(times) > _WASTED_FLOPS
+    return is_long(op) and (has_to_wait([op]) or has_steep(op) or _wasted(op) > _WASTED_FLOPS)
+
+
+def _wasted(op: Switch) -> float:
+    """What the branches take that are not taken, if the longest is."""
+    times = [sum(work.time_in_flops for work in work_of(region.ops)) for region in op.regions]
+    return sum(times) - max(times)

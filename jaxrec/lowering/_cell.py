@@ -145,7 +145,7 @@ def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], apply: Ap
     cases = []
     for k, region in enumerate(op.regions):
         read = {outer_of.get(a, a) for a in region_atoms(region) if isinstance(a, Value)}
-        cases.append(run(region, _where_taken(index == k, read.intersection(env), env)))
+        cases.append(run(region, _where_taken(index == k, read, env)))
     return [
         jax.lax.select_n(*varying_together([index, *made])) for made in zip(*cases, strict=True)
     ]
@@ -157,11 +157,11 @@ def _where_taken(taken: Any, read: Iterable[Value], env: Env) -> Env:
     So whatever such a row holds adds nothing to derivatives, an infinity neither. `jax.lax.switch`
     would keep the row and give each a copy of what all of them read, such as a matrix.
     """
-    rows = {v: env[v] for v in read if _compat.maps_now([env[v]])}
+    known = ((v, env[v]) for v in read if v in env)
     return env | {
         v: jnp.where(taken, x, jnp.zeros_like(x))
-        for v, x in rows.items()
-        if jnp.issubdtype(x.dtype, jnp.inexact)
+        for v, x in known
+        if jnp.issubdtype(x.dtype, jnp.inexact) and _compat.maps_now([x])
     }
 
 

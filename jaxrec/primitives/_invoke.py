@@ -287,19 +287,22 @@ class Invocation:
             where = f"argument {name} of {definition.name}"
             raise too_large(where, self._leaves[k], dtype) from None
 
-    def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
-        """The static parameters; `mapped`: which outer values have the lanes in front."""
-        options, chosen, program = self._options, current_executor(), self.program
-        of = (options.max_calls, collect, chosen, options.policy, options.workers)
-        if program.graph.shows and chosen.name != "reference":
+    def _check_shown(self, executor: str) -> None:
+        if self.program.graph.shows and executor != "reference":
             raise UnsupportedError(
-                f"{program.name} prints (jax.debug.print or jax.debug.callback), and on executor "
-                f'"{chosen.name}" its calls run in batches and in any order. Call it under '
+                f"{self.program.name} prints (jax.debug.print or jax.debug.callback), and on "
+                f'executor "{executor}" its calls run in batches and in any order. Call it under '
                 'jr.executor("reference"), which runs them one after the other as Python does, or '
                 "see every call with jaxrec.collect."
             )
 
+    def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
+        """The static parameters; `mapped`: which outer values have the lanes in front."""
+        options, chosen, program = self._options, current_executor(), self.program
+        of = (options.max_calls, collect, chosen, options.policy, options.workers)
+
         def make() -> Params:
+            self._check_shown(chosen.name)
             patterns: list[LanePattern | None] = [(1, lanes) if m else None for m in mapped]
             patterns += [None] * (len(program.outers) - len(mapped))  # what bodies close over
             return Params(

@@ -52,7 +52,7 @@ def _before_last_call(region: Region, cells: Cells) -> Nested:
 
 
 def _time_in_flops(cell: Cell) -> float:
-    return sum(work.seconds_in_flops for work in work_of(cell.ops, _TURNS))
+    return sum(work.time_in_flops for work in work_of(cell.ops, _TURNS))
 
 
 def shared_elements(cell: Cell) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,34 +32,45 @@ def told_apart(value: Any) -> Any:
 
 def _listed(option: str, value: Any, of: type, title: str) -> list[Any]:
     """One thing, or several of them, as a list."""
-    items = [value] if isinstance(value, of) else value
-    if not isinstance(items, Iterable) or not all(isinstance(item, of) for item in items):
+    items = [value] if isinstance(value, of) or not isinstance(value, Iterable) else list(value)
+    if not all(isinstance(item, of) for item in items):
         raise SignatureError(
             f"{option}={value!r} of {title}: expected {of.__name__}, or a sequence of them"
         )
-    return list(items)
+    return items
 
 
-def static_names(
-    fun: Callable[..., Any], argnums: int | Iterable[int], argnames: str | Iterable[str]
-) -> frozenset[str]:
-    """The names of the static parameters, given by number and by name as for `jax.jit`.
+def static_names(fun: Callable[..., Any], **options: Any) -> dict[str, frozenset[str]]:
+    """The names of the static parameters that each option gives.
+
+    Args:
+        fun: the function.
+        **options: `static_argnums` and `static_argnames`, as for `jax.jit`; those that are given.
 
     Raises:
         SignatureError: there is no such parameter.
     """
-    names = list(inspect.signature(fun).parameters)
-    title = name_of(fun)
-    numbers = _listed("static_argnums", argnums, int, title)
-    given = _listed("static_argnames", argnames, str, title)
-    for number in numbers:
+    names, title = list(inspect.signature(fun).parameters), name_of(fun)
+    return {
+        option: frozenset(_STATIC[option](option, value, names, title))
+        for option, value in options.items()
+    }
+
+
+def _numbered(option: str, value: Any, names: list[str], title: str) -> Iterator[str]:
+    for number in _listed(option, value, int, title):
         if not -len(names) <= number < len(names):
-            raise SignatureError(
-                f"static_argnums={number} of {title}, which has {len(names)} parameters"
-            )
-    for name in given:
+            raise SignatureError(f"{option}={number} of {title}, which has {len(names)} parameters")
+        yield names[number]
+
+
+def _named(option: str, value: Any, names: list[str], title: str) -> Iterator[str]:
+    for name in _listed(option, value, str, title):
         if name not in names:
             raise SignatureError(
-                f"static_argnames={name!r} of {title}, whose parameters are {', '.join(names)}"
+                f"{option}={name!r} of {title}, whose parameters are {', '.join(names)}"
             )
-    return frozenset([names[k] for k in numbers] + given)
+        yield name
+
+
+_STATIC = {"static_argnums": _numbered, "static_argnames": _named}

@@ -44,7 +44,9 @@ class HostCall:
     def __post_init__(self) -> None:
         self.operands = list(map(self.options.at_home, self.operands))
         # Kernels for the first device of all are those that nothing says a device of.
-        self._at_home = self.options.is_default and self.options.devices[0] == jax.devices()[0]
+        self._at_home = (
+            self.options.is_default and self.options.devices[0] == jax.local_devices()[0]
+        )
         self._outers: dict[tuple[int, int], int] = {}
         self._rows: dict[tuple[int, bool, bool], Rows] = {}
 
