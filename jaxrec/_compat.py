@@ -19,6 +19,7 @@ from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src import lib as _lib
+from jax._src import mesh as _mesh
 from jax._src import sharding_impls as _sharding
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
@@ -36,6 +37,10 @@ Zero: Any = vars(_ad)["Zero"]
 _trace_context: Any = _config.trace_context
 _device_put: Any = vars(_lib)["xla_client"].batched_device_put
 _knows_host_value = hasattr(_array.ArrayImpl, "_npy_value")
+if hasattr(_mesh, "device_context"):  # from JAX 0.11 on
+    _mesh_around, _no_mesh = vars(_mesh)["device_context"], _mesh.empty_concrete_mesh
+else:
+    _mesh_around, _no_mesh = vars(_config)["device_context"], None
 is_undefined_primal = _ad.is_undefined_primal
 not_mapped = None
 aval_of = jax.typeof
@@ -189,12 +194,12 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
     these operands.
     """
     mesh = _explicit_mesh(operands)
-    devices = _config.device_context.swap_local(None)
+    devices = _mesh_around.swap_local(_no_mesh)
     try:
         with _core.eval_context(), without_mesh(), _types_of(operands):
             made = run(*map(_with_auto_axes, operands))
     finally:
-        _config.device_context.set_local(devices)
+        _mesh_around.set_local(devices)
     return [_in_mesh(x, mesh) for x in made]
 
 
@@ -327,6 +332,14 @@ def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):
         return eqn.params["call_jaxpr"]
     return inlined(eqn)
+
+
+def scan_counts(eqn: JaxprEqn) -> tuple[int, int]:
+    """How many of the first operands of a `scan` are constants, and how many it carries then."""
+    if "num_carry" in eqn.params:  # before JAX 0.11
+        return eqn.params["num_consts"], eqn.params["num_carry"]
+    constants, carried, _ = eqn.params["ft_in"].unpack()
+    return len(constants), len(carried)
 
 
 def moved_results(closed: ClosedJaxpr, moved: Sequence[bool]) -> Sequence[bool]:

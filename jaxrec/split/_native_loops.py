@@ -16,6 +16,7 @@ from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import jaxpr_as_fun
 
+from jaxrec import _compat
 from jaxrec.graph._build import region_of
 from jaxrec.graph._ir import Atom, Const, Graph, Op, Prim, Region, Value, region_atoms, walk
 
@@ -93,8 +94,8 @@ def _while(op: Prim) -> Loop | None:
 def _scan(op: Prim) -> Loop | None:
     """The loop of a scan that makes no arrays; it counts, also to read those that it is over."""
     params = op.eqn.params
-    first, length = params["num_consts"], params["length"]
-    last = first + params["num_carry"]
+    first, carry = _compat.scan_counts(op.eqn)
+    last, length = first + carry, params["length"]
     consts, inits, over = op.inputs[:first], op.inputs[first:last], op.inputs[last:]
     if len(op.outputs) != len(inits) or length > _MOST_TURNS or (over and not length):
         return None

@@ -107,12 +107,13 @@ def _names(**counts: int) -> list[str]:
 
 def _scan(scope: Scope, eqn: JaxprEqn, values: list[Any]) -> list[Any]:
     params = eqn.params
+    fixed, carried = _compat.scan_counts(eqn)
     scan = Scan(
         body=params["jaxpr"],
         length=params["length"],
         reverse=params["reverse"],
-        fixed=params["num_consts"],
-        carried=params["num_carry"],
+        fixed=fixed,
+        carried=carried,
         out=[v.aval for v in eqn.outvars],
     )
     if scan.length == 0:
