@@ -334,6 +334,11 @@ def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return inlined(eqn)
 
 
+def opened(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """A jaxpr that holds no value: what it closes over are its first arguments."""
+    return ClosedJaxpr(_pe.convert_constvars_jaxpr(closed.jaxpr), ())
+
+
 def scan_counts(eqn: JaxprEqn) -> tuple[int, int]:
     """How many of the first operands of a `scan` are constants, and how many it carries then."""
     if "num_carry" in eqn.params:  # before JAX 0.11

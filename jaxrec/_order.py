@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
@@ -93,7 +93,8 @@ def inactive(fun: Callable[..., list[Any]], order: int) -> Callable[..., list[An
 
     def without(*args: Any) -> list[Any]:
         closed = jax.make_jaxpr(fun)(*args)
-        return inactive_p.bind(*closed.consts, *args, jaxpr=closed.jaxpr, order=order)
+        jaxpr = _compat.opened(closed)
+        return inactive_p.bind(*closed.consts, *args, jaxpr=jaxpr, order=order)
 
     return without
 
@@ -107,19 +108,18 @@ inactive_p = Primitive("inactive")
 inactive_p.multiple_results = True
 
 
-def _run(*operands: Any, jaxpr: Jaxpr, order: int) -> list[Any]:
+def _run(*operands: Any, jaxpr: ClosedJaxpr, order: int) -> list[Any]:
     del order
-    count = len(jaxpr.constvars)
-    return jaxpr_as_fun(ClosedJaxpr(jaxpr, operands[:count]))(*operands[count:])
+    return jaxpr_as_fun(jaxpr)(*operands)
 
 
 @inactive_p.def_abstract_eval
-def _types(*_: Any, jaxpr: Jaxpr, order: int) -> list[Any]:
+def _types(*_: Any, jaxpr: ClosedJaxpr, order: int) -> list[Any]:
     del order
-    return [atom.aval for atom in jaxpr.outvars]
+    return list(jaxpr.out_avals)
 
 
-def _jvp(primals: Any, tangents: Any, *, jaxpr: Jaxpr, order: int) -> Any:
+def _jvp(primals: Any, tangents: Any, *, jaxpr: ClosedJaxpr, order: int) -> Any:
     if order > 1:
         outs = inactive_p.bind(*primals, jaxpr=jaxpr, order=order - 1)
     else:
@@ -139,7 +139,7 @@ def hidden_zero(x: Any, given: Any) -> Any:
     return jnp.broadcast_to(jax.lax.convert_element_type(zero, aval.dtype), aval.shape)
 
 
-def _batch(operands: Any, dims: Any, *, jaxpr: Jaxpr, order: int) -> Any:
+def _batch(operands: Any, dims: Any, *, jaxpr: ClosedJaxpr, order: int) -> Any:
     def run(*given: Any) -> list[Any]:
         return _run(*given, jaxpr=jaxpr, order=order)
 

@@ -17,10 +17,21 @@ import jaxrec as jr
 
 executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
 EVERYWHERE = [0.0, -0.0, 0.3, -0.7, 1.0, -1.0, 2.5, -6.0, 30.0, 1e-20, np.inf, -np.inf, np.nan]
+
+
+def cubic(x: Any) -> Any:
+    return jnp.polyval(jnp.array([0.3, -1.0, 0.5, 2.0], x.dtype), x)
+
+
+def slope_of_tanh(x: Any) -> Any:
+    return jax.jvp(jnp.tanh, (x,), (jnp.ones_like(x),))[1]
+
+
 FUNCTIONS: list[Callable[..., Any]] = [
     *(lax.exp, lax.exp2, lax.expm1, lax.log, lax.log1p, lax.rsqrt, lax.cbrt, lax.sin, lax.cos),
     *(lax.tan, lax.asin, lax.acos, lax.atan, lax.sinh, lax.cosh, lax.tanh, lax.asinh, lax.acosh),
-    *(lax.atanh, lax.logistic, lax.erf, lax.erfc),
+    *(lax.atanh, lax.logistic, lax.erf, lax.erfc, jnp.log2, cubic),
+    slope_of_tanh,
 ]
 OF_TWO: list[Callable[..., Any]] = [lax.pow, lax.atan2]
 ULPS = 8

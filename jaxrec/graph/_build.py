@@ -18,13 +18,7 @@ from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
 from jaxrec.graph._sink import compute_where_read
-from jaxrec.trace._call import (
-    calls_in,
-    closed_branches,
-    makes_calls,
-    rec_call_p,
-    rec_switch_p,
-)
+from jaxrec.trace._call import branches_of, calls_in, makes_calls, rec_call_p
 from jaxrec.trace._instance import Instance
 from jaxrec.trace._program import TracedProgram
 
@@ -102,17 +96,9 @@ class _Builder:
         return self._captured_by_id[id(value)]
 
     def region(self, closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Region:
-        return self._region(closed.jaxpr, self._scope(closed, inputs))
-
-    def branch(self, closed: ClosedJaxpr) -> Region:
-        """A branch without arguments, whose constants are atoms."""
-        return self._region(
-            closed.jaxpr, dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-        )
-
-    def _region(self, jaxpr: Jaxpr, env: Env) -> Region:
-        ops = list(self.inline(jaxpr, env))
-        return Region(tuple(ops), tuple(_read(env, atom) for atom in jaxpr.outvars))
+        env = self._scope(closed, inputs)
+        ops = list(self.inline(closed.jaxpr, env))
+        return Region(tuple(ops), tuple(_read(env, atom) for atom in closed.jaxpr.outvars))
 
     def _scope(self, closed: ClosedJaxpr, inputs: Sequence[Atom]) -> Env:
         env: Env = dict(zip(closed.jaxpr.invars, inputs, strict=True))
@@ -126,7 +112,7 @@ class _Builder:
 
     def equation(self, eqn: JaxprEqn, env: Env) -> Iterator[Op]:
         inputs = tuple(_read(env, atom) for atom in eqn.invars)
-        name, inner = eqn.primitive.name, self._called(eqn)
+        inner, branches = self._called(eqn), branches_of(eqn, inputs)
         if inner is not None:
             yield from self._inline_call(inner, eqn, inputs, env)
             return
@@ -134,12 +120,9 @@ class _Builder:
         env.update(zip(eqn.outvars, outputs, strict=True))
         if eqn.primitive is rec_call_p:
             yield Call(next(self._sites), eqn.params["callee"].index, inputs, outputs)
-        elif name == "cond":
-            regions = (self.region(b, inputs[1:]) for b in eqn.params["branches"])
-            yield Switch(inputs[0], tuple(regions), outputs)
-        elif eqn.primitive is rec_switch_p:
-            branches = closed_branches(eqn.params["branches"], inputs[1:])
-            yield Switch(inputs[0], tuple(map(self.branch, branches)), outputs)
+        elif branches:
+            regions = tuple(self.region(branch, mine) for branch, mine in branches)
+            yield Switch(inputs[0], regions, outputs)
         else:
             self._check_no_call(eqn)
             yield Prim(eqn, inputs, outputs)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from jaxrec.graph._ir import Const, Op, Prim, names_of, within
 
 _STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "cosh", "div", "erf_inv", "exp"}
-_STEEP |= {"exp2", "expm1", "igamma", "igammac", "lgamma", "digamma", "log", "log1p", "polygamma"}
-_STEEP |= {"pow", "regularized_incomplete_beta", "rem", "rsqrt", "sinh", "sqrt", "tan", "zeta"}
+_STEEP |= {"exp2", "expm1", "igamma", "igammac", "lgamma", "digamma", "log", "log1p", "log2"}
+_STEEP |= {"polygamma", "pow", "regularized_incomplete_beta", "rem", "rsqrt", "sinh", "sqrt"}
+_STEEP |= {"tan", "zeta"}
 _STEEP |= {"cholesky", "eig", "eigh", "householder_product", "lu", "qr", "svd", "triangular_solve"}
-_STEEP |= {"cumprod", "integer_pow", "reduce_prod", "square", "tridiagonal_solve"}
+_STEEP |= {"cumprod", "integer_pow", "one_minus_square", "polynomial", "reduce_prod", "square"}
+_STEEP |= {"tridiagonal_solve"}
 _STEEP |= {"custom_jvp_call", "custom_vjp_call"}
 """Operations that at some finite operand have an infinite derivative, perhaps as it overflows, or
 none; and those of rules that the user writes."""

@@ -92,6 +92,13 @@ def _library(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers
     return [each_register(lambda a, b: to.emit(_BINARY[op.name], dtype, a, b), x, y)]
 
 
+def _binary_logarithm(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
+    dtype = op.outputs[0].aval.dtype
+    per_octave = to.constant(1 / np.log(2), dtype)
+    logarithm = lambda r: to.emit("LOG", dtype, r)  # noqa: E731
+    return [each_register(lambda r: to.emit("MUL", dtype, logarithm(r), per_octave), args[0])]
+
+
 def _is_product_of_vectors(op: Prim) -> bool:
     a, b = (atom.aval for atom in op.inputs)
     is_number = op.outputs[0].aval.size == 1 and a.size == b.size <= _MOST_FACTORS
@@ -163,6 +170,7 @@ _OPERATIONS: dict[str, tuple[_Test, _Compiler]] = {
         _is_product_of_vectors,
         lambda op, args, to: [_product_of_vectors(op, args, (False, False), to)],
     ),
+    "log2": (_is_short, _binary_logarithm),
     "pad": (_always, _native_arrays.pad),
     "split": (_always, _native_arrays.split),
     "argmax": (_native_arrays.is_of_one_axis, _native_arrays.place_of_best),

@@ -101,6 +101,8 @@ _SPECIAL = {
     "convert_element_type",
     "integer_pow",
     "square",
+    "one_minus_square",
+    "polynomial",
     "clamp",
     "round",
     "dynamic_slice",
@@ -202,8 +204,27 @@ def _special(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
         return each_register(lambda r: to.emit(opcode, dtype, r), args[0])
     if op.name == "dynamic_slice":
         return _dynamic_slice(op, args, to)
+    if op.name == "one_minus_square":
+        return each_register(lambda r: _one_minus_square(r, dtype, to), args[0])
+    if op.name == "polynomial":
+        return _polynomial([np.broadcast_to(x, op.outputs[0].aval.shape) for x in args], dtype, to)
     power = 2 if op.name == "square" else params["y"]
     return each_register(lambda r: _power(r, power, dtype, to), args[0])
+
+
+def _one_minus_square(x: int, dtype: Any, to: Emitter) -> int:
+    """As JAX factors it, which loses fewer digits near one."""
+    one = to.constant(1, dtype)
+    return to.emit("MUL", dtype, to.emit("ADD", dtype, one, x), to.emit("SUB", dtype, one, x))
+
+
+def _polynomial(args: Sequence[Registers], dtype: Any, to: Emitter) -> Registers:
+    """The rule of Horner: the argument, then the coefficients from that of degree zero on."""
+    x, *coefficients, result = args
+    for c in reversed(coefficients):
+        product = each_register(lambda a, b: to.emit("MUL", dtype, a, b), result, x)
+        result = each_register(lambda a, b: to.emit("ADD", dtype, a, b), product, c)
+    return result
 
 
 def converted(x: Registers, source: Any, dtype: Any, to: Emitter) -> Registers:

@@ -10,17 +10,19 @@ of all of them, which would make calls that no lane asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Primitive, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, jaxpr_as_fun, jaxprs_in_params
 
 from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec._jaxprs import within
+
+T = TypeVar("T")
 
 MAX_UNROLLED = 8
 """The most lanes of a `jax.vmap` that become a call site each; more are a loop over lanes."""
@@ -51,18 +53,29 @@ def rec_switch(index: Any, branches: Sequence[ClosedJaxpr]) -> list[Any]:
         branches: what each choice computes; all have results of the same types.
     """
     operands = [const for branch in branches for const in branch.consts]
-    return rec_switch_p.bind(index, *operands, branches=tuple(b.jaxpr for b in branches))
+    opened = tuple(map(_compat.opened, branches))  # which hold no tracer
+    return rec_switch_p.bind(index, *operands, branches=opened)
 
 
-def closed_branches(branches: Sequence[Jaxpr], operands: Sequence[Any]) -> list[ClosedJaxpr]:
-    """The branches of a `rec_switch` with their share of its operands."""
-    rest = list(operands)
-    closed = []
-    for branch in branches:
-        count = len(branch.constvars)
-        closed.append(ClosedJaxpr(branch, rest[:count]))
-        rest = rest[count:]
-    return closed
+def branches_of(eqn: JaxprEqn, operands: Sequence[T]) -> list[tuple[ClosedJaxpr, Sequence[T]]]:
+    """The branches of a choice, each with its arguments; none if the equation is no choice.
+
+    Args:
+        eqn: the equation.
+        operands: what stands for its operands, the index included.
+    """
+    branches, rest = eqn.params.get("branches", ()), operands[1:]
+    if eqn.primitive.name == "cond":
+        return [(branch, rest) for branch in branches]
+    return _with_shares(branches, rest) if eqn.primitive is rec_switch_p else []
+
+
+def _with_shares(
+    branches: Sequence[ClosedJaxpr], operands: Sequence[T]
+) -> list[tuple[ClosedJaxpr, Sequence[T]]]:
+    """The branches of a `rec_switch`, each with those of its operands that are for it."""
+    rest = iter(operands)
+    return [(branch, [next(rest) for _ in branch.in_avals]) for branch in branches]
 
 
 def calls_made(eqn: JaxprEqn) -> Iterator[tuple[Any, tuple[int, tuple[ShapedArray, ...]]]]:
@@ -102,8 +115,8 @@ def _call_avals(*_: Any, callee: Any, result: tuple[ShapedArray, ...]) -> list[S
 
 
 @rec_switch_p.def_abstract_eval
-def _switch_avals(*_: Any, branches: tuple[Jaxpr, ...]) -> list[ShapedArray]:
-    avals = [[v.aval for v in branch.outvars] for branch in branches]
+def _switch_avals(*_: Any, branches: tuple[ClosedJaxpr, ...]) -> list[ShapedArray]:
+    avals = [branch.out_avals for branch in branches]
     return [
         ShapedArray(a.shape, a.dtype, weak_type=all(b.weak_type for b in (a, *others)))
         for a, *others in zip(*avals, strict=True)
@@ -139,29 +152,26 @@ def _batch_call(operands: Sequence[Any], dims: Sequence[int | None], **params: A
 
 
 def _batch_switch(
-    operands: Sequence[Any], dims: Sequence[int | None], branches: tuple[Jaxpr, ...]
+    operands: Sequence[Any], dims: Sequence[int | None], branches: tuple[ClosedJaxpr, ...]
 ) -> Any:
     if dims[0] is not _compat.not_mapped:
         outs = each_lane(lambda *one: rec_switch_p.bind(*one, branches=branches), operands, dims)
         return outs, [0] * len(outs)
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    rest = list(zip(operands[1:], dims[1:], strict=True))
-    batched = []
-    for branch in branches:
-        mine, rest = rest[: len(branch.constvars)], rest[len(branch.constvars) :]
-        batched.append(jax.make_jaxpr(_all_lanes(branch, mine, size))())
+    mapped = _with_shares(branches, list(zip(operands[1:], dims[1:], strict=True)))
+    batched = [jax.make_jaxpr(_all_lanes(branch, mine, size))() for branch, mine in mapped]
     outs = rec_switch(operands[0], batched)
     return outs, [0] * len(outs)
 
 
 def _all_lanes(
-    branch: Jaxpr, operands: Sequence[tuple[Any, int | None]], size: int
+    branch: ClosedJaxpr, operands: Sequence[tuple[Any, int | None]], size: int
 ) -> Callable[[], list[Any]]:
     """A branch for all lanes, which agree on the choice; its results have a first axis of lanes."""
 
     def run() -> list[Any]:
         def one(values: Sequence[Any]) -> list[Any]:
-            return jaxpr_as_fun(ClosedJaxpr(branch, list(values)))()
+            return jaxpr_as_fun(branch)(*values)
 
         values, dims = [x for x, _ in operands], [d for _, d in operands]
         if all(d is None for d in dims):

@@ -11,14 +11,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._equation import Rule, bind_equation, run_jaxpr
-from jaxrec.trace._call import (
-    call_path_p,
-    closed_branches,
-    makes_calls,
-    rec_call_p,
-    rec_switch,
-    rec_switch_p,
-)
+from jaxrec.trace._call import branches_of, call_path_p, makes_calls, rec_call_p, rec_switch
 
 Plain = Callable[[JaxprEqn, list[Any]], list[Any]]
 
@@ -31,17 +24,8 @@ def is_plain(body: ClosedJaxpr) -> bool:
 def _is_plain(eqn: JaxprEqn) -> bool:
     if not makes_calls(eqn) or eqn.primitive in (rec_call_p, call_path_p):
         return True
-    inner = _branches(eqn, eqn.invars[1:]) or [_compat.inlined(eqn)]
+    inner = [b for b, _ in branches_of(eqn, eqn.invars)] or [_compat.inlined(eqn)]
     return all(b is not None and is_plain(b) for b in inner)
-
-
-def _branches(eqn: JaxprEqn, operands: Sequence[Any]) -> list[ClosedJaxpr]:
-    """The branches of a choice; none if the equation is no choice."""
-    if eqn.primitive.name == "cond":
-        return list(eqn.params["branches"])
-    if eqn.primitive is rec_switch_p:
-        return closed_branches(eqn.params["branches"], operands)
-    return []
 
 
 def evaluate(
@@ -65,10 +49,9 @@ def _equation(rule: Rule, plain: Plain, eqn: JaxprEqn, values: list[Any]) -> lis
     outs = rule(eqn, values)
     if outs is not None:
         return outs
-    branches = _branches(eqn, values[1:])
+    branches = branches_of(eqn, values)
     if branches:
-        args = values[1:] if eqn.primitive.name == "cond" else []
-        return choose(values[0], [lambda b=b: evaluate(rule, b, args, plain) for b in branches])
+        return choose(values[0], [lambda b=b: evaluate(rule, *b, plain) for b in branches])
     inner = _compat.inlined(eqn)
     if inner is None:
         return bind_equation(eqn, values)
