@@ -265,7 +265,7 @@ def test_a_malformed_tree_is_named(treebank, capsys):
 
 
 def test_a_diverging_run_ends(tmp_path):
-    huge = ["--optimizer", "sgd", "--lr", "1e30", "--embed-lr", "1e30"]
+    huge = ["--optimizer", "sgd", "--lr", "1e38", "--embed-lr", "1e38"]
     with pytest.raises(TrainError, match="training diverged: the loss is"):
         run(*TINY_LISTOPS, *huge, "--out", tmp_path / "run")
 
