@@ -25,7 +25,7 @@ def known(flags: Iterable[str]) -> list[str]:
     found = []
     for path in Path(jaxlib.__file__).parent.glob("*.so"):
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            # A name that ends here; one of a field that is kept for the sake of its number does not.
+            # A name that ends here, as that of a field does not which XLA keeps and does not read.
             names = {flag: flag[2:].partition("=")[0].encode() + b"\0" for flag in flags}
             found += [flag for flag, name in names.items() if text.find(name) >= 0]
     return sorted(set(found))

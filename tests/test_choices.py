@@ -32,6 +32,17 @@ def fold(language, branches):
     return encode
 
 
+def ruled(slope):
+    """A function with a rule, whose derivative is a function of its argument."""
+    fun = jax.custom_jvp(lambda x: 2 * x)
+    fun.defjvp(lambda primals, tangents: (fun(*primals), slope(*primals) * tangents[0]))
+    return fun
+
+
+def refuses(x):
+    raise ValueError("has no derivative")
+
+
 def weights(size=8):
     return jnp.asarray(np.random.default_rng(3).normal(size=(size, size)) / size, jnp.float32)
 
@@ -39,6 +50,9 @@ def weights(size=8):
 SHORT = [lambda w, x: jnp.tanh(w @ x), lambda w, x: w.T @ x]
 APART = {
     "division": [lambda w, x: w @ x / x.max(), SHORT[0]],
+    "rule with a root": [lambda w, x: ruled(jnp.sqrt)(w @ x), SHORT[0]],
+    "rule that raises": [lambda w, x: ruled(refuses)(w @ x), SHORT[0]],
+    "rule with such a rule": [lambda w, x: ruled(ruled(jnp.sqrt))(w @ x), SHORT[0]],
     "loop": [lambda w, x: jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y + 1, x), SHORT[0]],
 }
 
@@ -49,8 +63,16 @@ def is_stepped(branches, size=8):
     return split(fold(JAXREC, branches).graph(*args)).is_stepped
 
 
+RULES = {"of JAX": jax.nn.relu, "of the user": ruled(jnp.cos), "in another": ruled(ruled(jnp.cos))}
+
+
 def test_short_branches_run_together():
     assert not is_stepped(SHORT)
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_rules_are_looked_into(case):
+    assert not is_stepped([lambda w, x: RULES[case](w @ x), SHORT[1]])
 
 
 @pytest.mark.parametrize("case", APART)

@@ -66,6 +66,13 @@ class Prim:
         """The name of the JAX primitive."""
         return self.eqn.primitive.name
 
+    @functools.cached_property
+    def in_derivative(self) -> frozenset[str]:
+        """The names of the JAX operations that it is and holds, where a derivative is taken."""
+        from jaxrec.graph._derived import names_in_derivative
+
+        return frozenset(names_in_derivative(self.eqn))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:

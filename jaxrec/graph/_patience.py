@@ -17,15 +17,16 @@ from jaxrec.graph._ir import Op, names_of
 
 def has_to_wait(ops: Iterable[Op]) -> bool:
     """Whether some operation may never end, or calls Python."""
-    return any(map(_waits, _all_names(ops)))
+    return any(map(waits, _all_names(ops)))
 
 
 def jaxpr_has_to_wait(jaxpr: Any) -> bool:
     """The same of the equations of a jaxpr."""
-    return any(_waits(eqn.primitive.name) for eqn in equations([jaxpr]))
+    return any(waits(eqn.primitive.name) for eqn in equations([jaxpr]))
 
 
-def _waits(name: str) -> bool:
+def waits(name: str) -> bool:
+    """Whether an operation of this name may never end, or calls Python."""
     return name in ("while", "rec") or name.startswith("rec_") or "callback" in name
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jaxrec.graph._ir import Const, Op, Prim, names_of, within
+from jaxrec.graph._ir import Const, Op, Prim, within
+from jaxrec.graph._patience import waits
 
 _STEEP = {"acos", "acosh", "asin", "atan2", "atanh", "cbrt", "cosh", "div", "erf_inv", "exp"}
 _STEEP |= {"exp2", "expm1", "igamma", "igammac", "lgamma", "digamma", "log", "log1p", "log2"}
@@ -13,14 +14,14 @@ _STEEP |= {"cumprod", "integer_pow", "one_minus_square", "polynomial", "reduce_p
 _STEEP |= {"tridiagonal_solve"}
 _STEEP |= {"custom_jvp_call", "custom_vjp_call"}
 """Operations that at some finite operand have an infinite derivative, perhaps as it overflows, or
-none; and those of rules that the user writes."""
+none; and functions with a rule for reverse mode, or with one that cannot be looked into."""
 
 
 def is_steep(op: Prim) -> bool:
     """Whether an operation is one of them, or holds one."""
     if op.name in ("div", "rem") and isinstance(op.inputs[1], Const):
         return False
-    return not _STEEP.isdisjoint(names_of(op))
+    return not _STEEP.isdisjoint(op.in_derivative) or any(map(waits, op.in_derivative))
 
 
 def has_steep(op: Op) -> bool:
