@@ -40,6 +40,14 @@ if "XLA_FLAGS" not in os.environ:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def no_garbage_collection():
+    """For tests that send an interrupt: a collection that meets one reports it and goes on."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 MAPS = Path("/proc/self/maps")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import subprocess
@@ -133,15 +132,12 @@ def slow_count(n):
 
 
 @workers
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_interrupt_in_the_middle_of_a_run(workers):
     with jr.executor("host", workers=workers, policy="split"):
         assert float(slow_count(3)) == 3  # compiled before
-        gc.disable()  # a collection that is interrupted reports it and goes on
-        try:
-            with pytest.raises(KeyboardInterrupt, match=r"^$"):
-                slow_count(20_000)  # 40 seconds, were it not interrupted
-        finally:
-            gc.enable()
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
+            slow_count(20_000)  # 40 seconds, were it not interrupted
         assert float(slow_count(3)) == 3
 
 
@@ -263,7 +259,7 @@ def test_an_exception_in_the_5000th_cell_of_a_stepped_program():
 
 
 PROLOGUE = """
-    import os, resource, signal, threading
+    import gc, os, resource, signal, threading
     import jax, jax.numpy as jnp, numpy as np, jaxrec as jr
 
     x, w = jnp.ones(SIZE), jnp.full(SIZE, 0.5)
@@ -297,20 +293,13 @@ PROLOGUE = """
 INTERRUPT = """
     with jr.executor("host", workers=2):
         want = run(40, 1)
-        done = threading.Event()
-
-        def interrupt():
-            # A second time, as Python only prints an exception that comes up in a destructor.
-            for pause in (1, 4):
-                if not done.wait(pause):
-                    os.kill(os.getpid(), signal.SIGINT)
-
-        threading.Thread(target=interrupt).start()
+        gc.disable()  # a collection that is interrupted reports it and goes on
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         try:
             run(700_000, 1)
         except KeyboardInterrupt as error:
-            done.set()
             print(repr(error))
+        gc.enable()
         np.testing.assert_array_equal(run(40, 1), want)
         print("right")
 """

@@ -191,6 +191,7 @@ class TestFailures:
                 log(jnp.float32(5))
             assert_close(shrink(WEIGHT, VECTOR), plain(WEIGHT, VECTOR), 1e-5)
 
+    @pytest.mark.usefixtures("no_garbage_collection")
     def test_interrupt(self):
         def on_host(x):
             if x == 50:
