@@ -18,6 +18,13 @@ inline void raise_if_failed(Status status) {
   if (!status.ok()) throw PlanError{std::move(status)};
 }
 
+/// What a function gives that runs without the interpreter's lock, so that other threads go on.
+template <class Function>
+auto released(const Function& run) {
+  const nanobind::gil_scoped_release release;
+  return run();
+}
+
 /// `NativeFunction`: functions of scalars.
 void bind_native(nanobind::module_& m);
 

@@ -21,17 +21,13 @@ std::unique_ptr<Division> divide_python(const Schedule& schedule, int32_t shards
                                         const std::vector<int64_t>& widths,
                                         const std::vector<double>& costs, double copy_cost) {
   auto division = std::make_unique<Division>();
-  Status status;
-  {
-    const nb::gil_scoped_release release;
-    DivideOptions options;
-    options.shards = shards;
-    options.cell_device = cell_device;
-    options.widths = widths;
-    options.costs = costs;
-    options.copy_cost = copy_cost;
-    status = divide(schedule, options, *division);
-  }
+  DivideOptions options;
+  options.shards = shards;
+  options.cell_device = cell_device;
+  options.widths = widths;
+  options.costs = costs;
+  options.copy_cost = copy_cost;
+  const Status status = released([&] { return divide(schedule, options, *division); });
   if (!status.ok()) throw nb::value_error(status.text.c_str());
   return division;
 }

@@ -57,12 +57,7 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
   request.workers = workers;
   request.waves = waves;
   auto schedule = std::make_unique<Schedule>();
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = plan(request, *schedule);
-  }
-  raise_if_failed(std::move(status));
+  raise_if_failed(released([&] { return plan(request, *schedule); }));
   return schedule;
 }
 
@@ -78,12 +73,13 @@ std::unique_ptr<Stepper> start_stepper(Ints program, const std::vector<NumpyIn>&
   request.depth_limit = depth_limit;
   request.collect = collect;
   std::unique_ptr<Stepper> stepper;
-  raise_if_failed(Stepper::start(request, {{}, {}, reuse}, stepper));
+  raise_if_failed(released([&] { return Stepper::start(request, {{}, {}, reuse}, stepper); }));
   return stepper;
 }
 
 auto step_numpy(Stepper& stepper, const std::vector<NumpyIn>& tapes) {
-  raise_if_failed(stepper.step(views(tapes)));
+  const std::vector<Array> given = views(tapes);
+  raise_if_failed(released([&] { return stepper.step(given); }));
   size_t outputs = 0;
   for (const Cell& cell : stepper.program().cells) outputs = std::max(outputs, cell.outputs.size());
   std::vector<int32_t> row(3 + outputs);
@@ -97,35 +93,24 @@ void step_operands_numpy(const Stepper& stepper, const std::vector<NumpyOut>& bu
 
 std::unique_ptr<Schedule> finish_stepper(Stepper& stepper) {
   auto schedule = std::make_unique<Schedule>();
-  raise_if_failed(stepper.finish(*schedule));
+  raise_if_failed(released([&] { return stepper.finish(*schedule); }));
   return schedule;
 }
 
 void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
                 const std::vector<int64_t>& capacity, bool readers) {
   const std::vector<Array> out = views(buffers);
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = fill(schedule, out, {capacity, readers});
-  }
-  raise_if_failed(std::move(status));
+  raise_if_failed(released([&] { return fill(schedule, out, {capacity, readers}); }));
 }
 
 void lay_out_python(Schedule& schedule, const std::vector<int64_t>& widths,
                     const std::vector<double>& costs) {
-  Status status;
-  {
-    nb::gil_scoped_release release;
-    status = lay_out(widths, costs, schedule);
-  }
-  raise_if_failed(std::move(status));
+  raise_if_failed(released([&] { return lay_out(widths, costs, schedule); }));
 }
 
 void reuse_rows_python(Schedule& schedule, const std::vector<int64_t>& widths) {
-  nb::gil_scoped_release release;
-  if (Status status = reuse_rows(widths, schedule); !status.ok())
-    throw nb::value_error(status.text.c_str());
+  const Status status = released([&] { return reuse_rows(widths, schedule); });
+  if (!status.ok()) throw nb::value_error(status.text.c_str());
 }
 
 auto waves(const Schedule& schedule) {

@@ -97,11 +97,7 @@ class NativeFunction {
       const nb::gil_scoped_acquire acquire;
       return PyErr_CheckSignals() != 0;
     };
-    Status status;
-    {
-      nb::gil_scoped_release release;
-      status = native::run(program_, request);
-    }
+    Status status = released([&] { return native::run(program_, request); });
     if (PyErr_Occurred() != nullptr) throw nb::python_error();
     raise_if_failed(std::move(status));
   }

@@ -226,11 +226,7 @@ std::unique_ptr<RunReport> run_python(const nb::list& items, const nb::list& slo
   const RunOptions options{used, ahead, std::move(check), std::move(scope)};
   auto report = std::make_unique<RunReport>();
   PyLauncher launcher(tasks, slots, options, *report);
-  bool ended = false;
-  {
-    const nb::gil_scoped_release release;
-    ended = run_tasks(graph, used, launcher, report->workers);
-  }
+  const bool ended = released([&] { return run_tasks(graph, used, launcher, report->workers); });
   if (!ended && report->error.is_none()) throw std::bad_alloc();
   return report;
 }
