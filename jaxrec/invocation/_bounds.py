@@ -12,7 +12,7 @@ from jaxrec import _compat
 from jaxrec.invocation._params import Params, plan_inputs
 from jaxrec.schedule._layout import Layout, make_layout
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
-from jaxrec.schedule._plan import plan_on_host
+from jaxrec.schedule._plan import element_of, plan_on_host
 from jaxrec.split._bound import most_calls
 
 
@@ -34,7 +34,7 @@ def _index_arrays(params: Params) -> int:
     """How many different arrays, all that control reads together, the lanes have."""
     lanes = np.arange(params.lanes)
     controlling = [params.patterns[k] for k in params.controlling if k < params.num_outers]
-    which = [lanes // stride % size for stride, size in filter(None, controlling)]
+    which = [element_of(lanes, pattern) for pattern in filter(None, controlling)]
     return len(np.unique(np.stack(which, 1), axis=0)) if which else 1
 
 

@@ -17,7 +17,7 @@ from jaxrec.lowering._cell import run_ops
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
-from jaxrec.schedule._plan import LanePattern, PlanInputs
+from jaxrec.schedule._plan import LanePattern, PlanInputs, element_of
 from jaxrec.split._program import Program
 
 
@@ -213,10 +213,7 @@ def _derived_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
 
 
 def _by_lane(value: Any, pattern: LanePattern | None, lanes: int) -> Any:
-    if pattern is None:
-        return value
-    stride, size = pattern
-    return value[(np.arange(lanes) // stride) % size]
+    return value if pattern is None else value[element_of(np.arange(lanes), pattern)]
 
 
 def ops_behind(program: Program, value: Value) -> Iterator[Op]:

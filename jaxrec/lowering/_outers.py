@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxrec.lowering._rows import gather
-from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._plan import LanePattern, element_of
 from jaxrec.split._program import CellSpec
 
 
@@ -20,8 +20,7 @@ def cell_outers(
     for position in spec.outers:
         value, pattern = outers[position], patterns[position]
         if pattern is not None:
-            stride, size = pattern
-            value = gather(value, (lanes // stride) % size)
+            value = gather(value, element_of(lanes, pattern))
         found.append(value)
     return found
 

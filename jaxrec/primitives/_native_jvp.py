@@ -29,7 +29,7 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._multiple import multiple
 from jaxrec.primitives._native import on_device
 from jaxrec.primitives._primitives import rec_p
-from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._plan import LanePattern, element_of
 from jaxrec.split._program import Program
 from jaxrec.split._split import split
 
@@ -185,6 +185,5 @@ def _by_lane(tangent: Any, pattern: LanePattern | None, lanes: int) -> Any:
     """A tangent as `[numbers, lanes]`."""
     if pattern is None:
         return jnp.broadcast_to(tangent.reshape(-1, 1), (tangent.size, lanes))
-    stride, size = pattern
-    rows = tangent.reshape(size, math.prod(tangent.shape[1:]))
-    return (rows if pattern == (1, lanes) else rows[np.arange(lanes) // stride % size]).T
+    rows = tangent.reshape(len(tangent), math.prod(tangent.shape[1:]))
+    return (rows if pattern == (1, lanes) else rows[element_of(np.arange(lanes), pattern)]).T

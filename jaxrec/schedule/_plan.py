@@ -23,7 +23,13 @@ from jaxrec.split._program import Program
 _TARGET = "jaxrec_plan"
 
 LanePattern = tuple[int, int]
-"""How lanes index an outer value: lane `l` reads element `(l // stride) % size`."""
+"""How lanes index an outer value, a stride and a size: see `element_of`."""
+
+
+def element_of(lane: Any, pattern: LanePattern) -> Any:
+    """Which element of an outer value a lane reads, or each of several lanes."""
+    stride, size = pattern
+    return (lane // stride) % size
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jaxrec.lowering._forward import Scheduled, operands_at
 from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import Tables, cell_count
-from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._plan import LanePattern, element_of
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import Replay, has_cotangent
 
@@ -187,5 +187,5 @@ class After:
         """Adds the rows that are valid. The others are zero times a derivative: perhaps NaN."""
         if pattern is None:
             return total + select_rows(valid, rows).sum(0)
-        stride, size = pattern
-        return total.at[jnp.where(valid, (lanes // stride) % size, size)].add(rows, mode="drop")
+        element = jnp.where(valid, element_of(lanes, pattern), len(total))
+        return total.at[element].add(rows, mode="drop")
