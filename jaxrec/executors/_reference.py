@@ -34,6 +34,7 @@ from jaxrec.graph._ir import (
 )
 from jaxrec.graph._moving import places_moved
 from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
+from jaxrec.split._names import unnamed
 
 Env = dict[Value, Any]
 Frame = Generator[tuple[Call, list[Any]], list[Any], list[Any]]
@@ -206,8 +207,7 @@ class Interpreter:
 
     def _name_of(self, atom: Atom) -> str:
         names = dict(zip(self._running.params, self._running.param_names, strict=True))
-        unnamed = "a captured array" if atom in self._captured else "a computed array"
-        return names.get(atom, unnamed)
+        return names.get(atom) or unnamed(self._graph, atom)
 
 
 def _is_scalar(value: Any) -> bool:

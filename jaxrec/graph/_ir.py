@@ -22,6 +22,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn
 
@@ -256,6 +257,11 @@ def region_atoms(region: Region) -> Iterator[Atom]:
     for op in region.ops:
         yield from free_atoms(op)
     yield from region.results
+
+
+def has_derivative(atom: Atom) -> bool:
+    """Whether a value is of a type that has derivatives."""
+    return jnp.issubdtype(atom.aval.dtype, jnp.inexact)
 
 
 def is_constant(op: Op) -> bool:

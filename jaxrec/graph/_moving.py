@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxrec import _compat
 from jaxrec._order import apply_equation, has_rule
-from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, is_constant, walk
+from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, has_derivative, is_constant, walk
 
 _ALWAYS = frozenset((
     "add", "sub", "mul", "div", "neg", "max", "min", "dot_general", "exp", "log", "sin", "cos",
@@ -83,11 +82,6 @@ def _as_jax(taken: Sequence[Collection[Atom]], op: Prim, moved: tuple[bool, ...]
     with _compat.without_mesh():
         closed = jax.make_jaxpr(run)(*(atom.aval for atom in op.inputs))
         return _compat.moved_results(closed, moved)
-
-
-def has_derivative(atom: Atom) -> bool:
-    """Whether a value is of a type that has derivatives."""
-    return jnp.issubdtype(atom.aval.dtype, jnp.inexact)
 
 
 def places_moved(op: Prim, resting: Sequence[Collection[Atom]]) -> list[list[int]]:

@@ -23,8 +23,6 @@ import enum
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import jax.numpy as jnp
-
 from jaxrec.graph._ir import (
     Atom,
     Graph,
@@ -34,6 +32,7 @@ from jaxrec.graph._ir import (
     Switch,
     Value,
     first_free_id,
+    has_derivative,
     is_constant,
     names_of,
     reads,
@@ -171,7 +170,7 @@ def _has_derivative(op: Op) -> bool:
 
 
 def _is_inexact(op: Op) -> bool:
-    return any(jnp.issubdtype(value.aval.dtype, jnp.inexact) for value in op.outputs)
+    return any(map(has_derivative, op.outputs))
 
 
 def _renamed(region: Region, names: Mapping[Value, Value]) -> Region:

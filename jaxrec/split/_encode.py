@@ -52,19 +52,3 @@ def encode(
 
 def _counted(items: Sequence[int]) -> list[int]:
     return [len(items), *items]
-
-
-def names_of(graph: Graph, codes: Sequence[Code], table: ArrayTable) -> str:
-    """A line for each name that the core puts in messages.
-
-    The functions, then of each its control parameters, then the arrays that control reads.
-    """
-    known = dict(zip(graph.entry.params, graph.entry.param_names, strict=True))
-    lines = [f.name for f in graph.functions]
-    for function, code in zip(graph.functions, codes, strict=True):
-        own = dict(zip(function.params, function.param_names, strict=True))
-        lines.append(" ".join(own[v].replace(" ", "") for v in code.control_params))
-    for value in table.values:
-        fallback = "a captured array" if value in graph.captured else "a computed array"
-        lines.append(known.get(value, fallback))
-    return "\n".join(lines)

@@ -35,6 +35,7 @@ from jaxrec.graph._ir import (
 )
 from jaxrec.split import _native_ops, _scalar
 from jaxrec.split._binding import Binding
+from jaxrec.split._names import shown_names
 from jaxrec.split._native_code import Builder, finish
 from jaxrec.split._native_loops import Loop, Loops
 from jaxrec.split._registers import ArrayTable, ControlValues, each, shaped
@@ -91,7 +92,7 @@ def compile_native(
     entry = graph.entry
     return NativeProgram(
         words=np.asarray(_encode(scope, compiled), np.int64),
-        names=_names(scope),
+        names=shown_names(graph, map(scope.passed, graph.functions), scope.table.values),
         roots=tuple(entry.params.index(p) for p in scope.passed(entry)),
         outers=tuple(scope.table.values),
     )
@@ -400,24 +401,3 @@ def _encode(scope: _Scope, compiled: Sequence[_Code]) -> list[int]:
             words += [len(types), *types]
         words += [code.num_registers, len(code.words), *code.words]
     return words
-
-
-def _names(scope: _Scope) -> str:
-    graph = scope.graph
-    known = dict(zip(graph.entry.params, graph.entry.param_names, strict=True))
-    lines = [f.name for f in graph.functions]
-    for function in graph.functions:
-        own = dict(zip(function.params, function.param_names, strict=True))
-        lines.append(" ".join(_element_names(own[p], p) for p in scope.passed(function)))
-    for value in scope.table.values:
-        fallback = "a captured array" if value in graph.captured else "a computed array"
-        lines.append(known.get(value, fallback))
-    return "\n".join(lines)
-
-
-def _element_names(name: str, param: Value) -> str:
-    name = name.replace(" ", "")
-    if not param.aval.shape:
-        return name
-    indices = np.ndindex(*param.aval.shape)
-    return " ".join(f"{name}[{','.join(map(str, index))}]" for index in indices)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
-
-from jaxrec.graph._ir import Value, free_atoms, is_constant
+from jaxrec.graph._ir import Value, free_atoms, has_derivative, is_constant
 
 if TYPE_CHECKING:
     from jaxrec.split._program import CellSpec
@@ -52,14 +50,10 @@ def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:
 
     for op in spec.cell.ops:
         found = frozenset() if is_constant(op) else of(free_atoms(op))
-        known.update((value, found) for value in op.outputs if _is_inexact(value))
+        known.update((value, found) for value in op.outputs if has_derivative(value))
     return [
         ((c, i), of([atom]))
         for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
         for i, atom in enumerate(parts)
-        if _is_inexact(atom)
+        if has_derivative(atom)
     ]
-
-
-def _is_inexact(atom: Any) -> bool:
-    return jnp.issubdtype(atom.aval.dtype, jnp.inexact)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
-from jaxrec.graph._ir import Atom, Graph, Prim, Value, region_atoms
-from jaxrec.graph._moving import has_derivative, moving, ruled
+from jaxrec.graph._ir import Atom, Graph, Prim, Value, has_derivative, region_atoms
+from jaxrec.graph._moving import moving, ruled
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits
 from jaxrec.split._cache import Cache

@@ -15,9 +15,10 @@ from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops, nested_work, shared_elements
 from jaxrec.split._emit import Code, emit_function
-from jaxrec.split._encode import encode, names_of
+from jaxrec.split._encode import encode
 from jaxrec.split._memo import check_shared
 from jaxrec.split._most import most_of, sure_calls
+from jaxrec.split._names import shown_names
 from jaxrec.split._outer import find_outers
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.split._registers import ArrayTable
@@ -64,7 +65,7 @@ def _assemble(
     result_rows = _rows(result_values(entry.body, cells), bundles)
     data_rows = _rows(entry_code.data_params, bundles)
     words = encode(graph, cells, codes, table, specs, bundles)
-    names = names_of(graph, codes, table)
+    names = shown_names(graph, [code.control_params for code in codes], table.values)
     count = len(bundles.members)
     return Program(
         graph=graph,
