@@ -14,7 +14,7 @@ namespace jaxrec::native {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostStackBytes = int64_t{1} << 30;  // of one worker
+constexpr int64_t kMostStackBytes = int64_t{1} << 30;  // of one worker, if nobody allows more
 
 Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arrays, int64_t lanes,
                    const char* what) {
@@ -37,7 +37,7 @@ int32_t choose_workers(const Request& request, const Program& program) {
 
 int64_t choose_depth(const Request& request, const Program& program) {
   const int64_t frame_bytes = program.frame_words * static_cast<int64_t>(sizeof(Word));
-  const int64_t most = kMostStackBytes / frame_bytes;
+  const int64_t most = std::max(kMostStackBytes / frame_bytes, request.max_calls);
   return request.depth_limit < 0 ? most : std::min(request.depth_limit, most);
 }
 
