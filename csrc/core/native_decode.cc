@@ -408,12 +408,7 @@ class Decoder {
   }
 
   // A word offset; `link` turns it into a distance once all instructions are known.
-  int32_t target() {
-    const int64_t here = static_cast<int64_t>(in_.at() - begin_);
-    const int32_t offset = in_.below(static_cast<int64_t>(end_ - begin_), "a jump target");
-    if (in_.ok() && offset <= here) return in_.fail("a jump goes backward");
-    return offset;
-  }
+  int32_t target() { return in_.jump(begin_, end_); }
 
   void link() {
     const int32_t begin = function_->code_begin, end = function_->code_end;

@@ -34,6 +34,14 @@ class Reader {
   /// The length of a list that follows: never more than the words that are left.
   int32_t count(const char* what) { return below(static_cast<int64_t>(left()) + 1, what); }
 
+  /// Where a jump goes: an offset from the beginning of a function, beyond where it stands.
+  int32_t jump(size_t begin, size_t end) {
+    const int64_t here = static_cast<int64_t>(at_ - begin);
+    const int32_t offset = below(static_cast<int64_t>(end - begin), "a jump target");
+    if (ok() && offset <= here) return fail("a jump goes backward");
+    return offset;
+  }
+
   DType dtype() { return static_cast<DType>(below(kNumDTypes, "an element type")); }
 
   int32_t fail(const std::string& what) {
