@@ -237,3 +237,18 @@ def test_as_many_arguments_as_parameters_of_which_one_has_a_default():
     for k in range(3):
         assert down(k, 2) == 5
         assert down(k, 2, n=1) == 3
+
+
+def test_a_function_with_other_options_forgets_too():
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: 1, lambda: x * power(x, n - 1))
+
+    alone = power.with_options(workers=1)
+    for function in (power, alone):
+        assert [int(function(2, k)) for k in range(3)] == [1, 2, 4]
+    assert power.cache_info() == alone.cache_info()
+    power.clear_cache()
+    assert power.cache_info().traces == 0
+    assert [int(alone(2, k)) for k in range(3)] == [1, 2, 4]
+    assert alone.cache_info().traces == 1

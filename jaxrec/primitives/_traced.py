@@ -79,6 +79,11 @@ class Traced:
             return self.on_device(of_lane, _compat.Put(default_device()))
         return self.result(_first(leaves))
 
+    def let_go(self) -> None:
+        """Forgets what is compiled, and that it stands for the function as it is now."""
+        self.closure.let_go()
+        self.program.let_go()
+
     def on_device(self, leaves: Sequence[np.ndarray[Any, Any]], put: _compat.Put) -> Any:
         """The result from NumPy arrays."""
         return self.out_tree.unflatten(list(map(put, leaves, self.results)))
@@ -108,14 +113,14 @@ class Traces(dict[Any, Traced]):
         """Forgets one trace."""
         for key in [k for k, other in list(self.items()) if other is traced]:
             self.pop(key, None)
-        traced.program.let_go()
+        traced.let_go()
 
     def let_go(self) -> None:
         """Forgets everything."""
         made = list(self.values())
         self.clear()
         for traced in made:
-            traced.program.let_go()
+            traced.let_go()
 
     def __del__(self) -> None:
         self.let_go()

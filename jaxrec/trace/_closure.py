@@ -78,11 +78,15 @@ class Closure:
         places = [*found.values(), *own]
         variables = [_Variable(place, name, attributes) for place, name in places]
         lasting = (v for v in variables if not v.is_of_object_with(is_passing))
-        self._variables = [v for v in lasting if v.may_change]
+        self._variables: list[_Variable] | None = [v for v in lasting if v.may_change]
 
     def holds(self) -> bool:
         """Whether the functions close over the same now."""
-        return all(map(_Variable.holds, self._variables))
+        return self._variables is not None and all(map(_Variable.holds, self._variables))
+
+    def let_go(self) -> None:
+        """Forgets what they close over: what was traced of them is of no use from now on."""
+        self._variables = None
 
 
 def closure_of(
