@@ -262,8 +262,9 @@ class RecFn:
         arguments = self._arguments.by_name((*self._bound, *args), kwargs)
         names = self._static | at_root
         static = {n: arguments[n] for n in arguments if n in names} if names else {}
-        is_method = self._owner is not None and any(isinstance(x, self._owner) for x in args[:1])
-        if self._bound or is_method:
+        # What a class gave as a plain function, and what `classmethod` passes the class to itself.
+        holders = (type,) if self._owner is None else (type, self._owner)
+        if self._bound or any(isinstance(x, holders) for x in args[:1]):
             name, instance = next(iter(arguments.items()))
             if jax.tree_util.all_leaves([instance]):
                 static[name] = Identity(instance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import MethodType
 from typing import Any
 
 import jax
@@ -299,6 +300,30 @@ def test_what_is_no_function():
     method: Any = classmethod(lambda cls, n: n)
     with pytest.raises(jr.SignatureError, match=r"got <classmethod.* it stands below them"):
         jr.rec_fn(method)
+
+
+class Scaled:
+    scale = 2.0
+
+    @classmethod
+    @jr.rec_fn
+    def power(cls, x, n):
+        return jr.cond(n == 0, lambda: cls.scale, lambda: x * cls.power(x, n - 1))
+
+
+class ScaledMore(Scaled):
+    scale = 3.0
+
+
+def test_a_class_method():
+    """Python before 3.13 binds the function itself to the class, and a newer one a method of it."""
+    for holder, scale in ((Scaled, 2), (ScaledMore, 3), (Scaled, 2)):
+        plain: Any = Scaled.__dict__["power"]
+        for method in (holder.power, holder().power, MethodType(plain.__func__, holder)):
+            assert float(method(3.0, 2)) == 9 * scale
+            assert float(jax.grad(method)(3.0, 2)) == 6 * scale
+            assert float(jax.jit(method)(3.0, 1)) == 3 * scale
+            assert jax.vmap(method, (0, None))(jnp.arange(2.0), 1).tolist() == [0, scale]
 
 
 def test_a_function_that_is_made_anew_in_a_body():
