@@ -189,6 +189,7 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
     """Runs a function of known arrays outside of the transformations and of the mesh around.
 
     Inside of a transformation JAX keeps an entry in the cache of a jitted function for every call.
+    Of random keys `jax_debug_key_reuse` would see rows of tapes, which each wave reads others of.
     The types of arrays on a mesh with explicit axes say how they are divided among devices, and
     tapes are none of that mesh. Results have the types that JAX gives the results of operations on
     these operands.
@@ -196,7 +197,7 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
     mesh = _explicit_mesh(operands)
     devices = _mesh_around.swap_local(_no_mesh)
     try:
-        with _core.eval_context(), without_mesh(), _types_of(operands):
+        with _core.eval_context(), without_mesh(), _types_of(operands), _without_key_checks():
             made = run(*map(_with_auto_axes, operands))
     finally:
         _mesh_around.set_local(devices)
@@ -413,6 +414,12 @@ def leaves_keys(*primitives: Primitive) -> None:
     if _key_reuse is not None:
         rule = _key_reuse.KeyReuseSignature()
         _key_reuse.key_reuse_signatures.update(dict.fromkeys(primitives, rule))
+
+
+def _without_key_checks() -> contextlib.AbstractContextManager[Any]:
+    """A context in which nobody asks which keys are used twice."""
+    checks = setting("jax_debug_key_reuse")
+    return jax.debug_key_reuse(False) if checks else contextlib.nullcontext()
 
 
 def evaluates_now() -> bool:

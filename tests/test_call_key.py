@@ -147,7 +147,17 @@ def test_jax_finds_keys_that_are_used_twice(executor):
         drawn = jax.random.normal(mine) + jax.random.uniform(mine)
         return jr.cond(n < 1, lambda: drawn, lambda: drawn + twice(key, n - 1))
 
+    @jr.rec_fn
+    def parted(key, x, n):
+        mine, other = jax.random.split(key)
+        drawn = jax.random.normal(mine, x.shape) * x
+        return jr.cond(n < 1, lambda: drawn, lambda: drawn + parted(other, x, n - 1))
+
+    x = jnp.arange(3.0)
+    parts = parted(key, x, 2)
     with jr.executor(executor), jax.debug_key_reuse(True):
+        np.testing.assert_allclose(parted(key, x, 2), parts, rtol=1e-5)
+        assert jax.jacfwd(parted, 1)(key, x, 2).shape == jax.jacrev(parted, 1)(key, x, 2).shape
         assert np.isclose(branching(key, 1.0, 2), want)
         assert np.isclose(jax.grad(branching, 1)(key, 1.0, 0), branching(key, 1.0, 0))
         with pytest.raises(jax.errors.KeyReuseError, match="already consumed"):
