@@ -132,6 +132,27 @@ def test_a_function_that_is_gone_takes_what_was_compiled_along(transform):
     assert not any(program is not None and program.cache for program in left)
 
 
+def test_what_serves_one_gradient_is_forgotten():
+    """Programs of a function that closes over what is differentiated, which JAX goes on to hold."""
+
+    @jr.rec_fn(static_argnames="times")
+    def power(n, times):
+        return jr.cond(n == 0, lambda: jnp.ones(2), lambda: times(power(n - 1, times)))
+
+    programs = []
+
+    def loss(x):
+        result = power(3, lambda y: x * y)
+        programs.extend(p for p in vars(power)["_cache"]._passing if p not in programs)
+        return result.sum()
+
+    for _ in range(20):
+        assert jax.grad(loss)(2.0) == 24.0
+    assert len(programs) == 20 and sum(bool(program.cache) for program in programs) < 10
+    power.clear_cache()
+    assert not any(program.cache for program in programs)
+
+
 def test_what_is_forgotten_is_freed():
     @jr.rec_fn
     def power(x, n):

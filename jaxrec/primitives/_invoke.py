@@ -132,6 +132,8 @@ class Invocation:
         )
         if lasts:
             cache.put([self._key(signature), self._key(args)], traced)
+        else:
+            cache.pass_on(traced)
         return traced
 
     def _check_axes(self, used: frozenset[Any], collectives: frozenset[str]) -> None:

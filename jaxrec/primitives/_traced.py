@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -89,12 +90,20 @@ class Traced:
         return self.out_tree.unflatten(list(map(put, leaves, self.results)))
 
 
+_PASSING = 8
+"""Programs of a function that serve one call each and may still be in use."""
+
+
 class Traces(dict[Any, Traced]):
     """What a recursive function has traced, by signature.
 
     JAX keeps what is compiled for as long as its program, which the program is kept by. Whoever
     lets go of the traces lets go of that too, such as a function that is defined anew.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passing: collections.deque[Program] = collections.deque()
 
     def current(self, key: Any) -> Traced | None:
         """What was traced for a key, unless what it closes over has changed since."""
@@ -109,6 +118,12 @@ class Traces(dict[Any, Traced]):
                 self.drop(before)
             self[key] = traced
 
+    def pass_on(self, traced: Traced) -> None:
+        """Keeps what serves one call, such as a step of training, until some more of it follows."""
+        self._passing.append(traced.program)
+        if len(self._passing) > _PASSING:
+            self._passing.popleft().let_go()
+
     def drop(self, traced: Traced) -> None:
         """Forgets one trace."""
         for key in [k for k, other in list(self.items()) if other is traced]:
@@ -121,6 +136,8 @@ class Traces(dict[Any, Traced]):
         self.clear()
         for traced in made:
             traced.let_go()
+        while self._passing:
+            self._passing.popleft().let_go()
 
     def __del__(self) -> None:
         self.let_go()
