@@ -107,6 +107,25 @@ class TestNumberOfCalls:
         cost = normal(7, 6, 5)
         assert_close(jax.jit(path(JAXREC))(cost, 5, 4), path(PYTHON)(cost, 5, 4), 1e-5)
 
+    @pytest.mark.parametrize("start", [(6, 4), (0, 0), (-1, 4)])
+    def test_pairs_of_elements_bound_the_calls(self, start):
+        """Two sequences are aligned from their ends; an index counts from one."""
+
+        def align(lang):
+            @lang.rec_fn(memo=True)
+            def align(a, b, i, j):
+                def inner():
+                    before = align(a, b, i - 1, j) + align(a, b, i, j - 1)
+                    return jnp.tanh(a[i - 1] * b[j - 1] + before)
+
+                return lang.cond((i <= 0) | (j <= 0), lambda: jnp.zeros(3), inner)
+
+            return align
+
+        a, b = normal(8, 6, 3), normal(9, 4, 3)
+        got = jax.jit(align(JAXREC))(a, b, *start)
+        assert_close(got, align(PYTHON)(a, b, *start), 1e-5)
+
     @executors
     def test_computed_control(self, executor):
         steps, w = memo_by_values(JAXREC), normal(206, H, H)

@@ -9,6 +9,7 @@ to visit the elements of that array, its *nodes*, once each, as in a tree:
   if another argument does;
 * if it reads them only in some branches, other calls stand for "no node" (an index of -1): then its
   calls are those that its callers make, and each caller makes them from at most N nodes;
+* calls that are shared are as many as the arguments that index arrays have values together;
 * a helper that runs a loop of another function is no node either, whatever it reads; if it calls
   itself, the number of its iterations must be known.
 
@@ -21,13 +22,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding
 
-_INDEX_OPS = {"select_n", "add", "lt", "convert_element_type", "max", "clamp"}
+_INDEX_OPS = {"select_n", "add", "sub", "lt", "convert_element_type", "max", "min", "clamp"}
+
+
+_Read = list[tuple[frozenset[Value], int]]
+"""Of a read the arguments that each index follows from, and how many elements it chooses from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +71,7 @@ def _visits_of_one(
     control: Sequence[Value],
     leading: frozenset[Value],
 ) -> Visits:
-    def indexed(ops: Iterable[Op]) -> list[int]:
+    def indexed(ops: Iterable[Op]) -> list[_Read]:
         return list(_indexed(ops, binding, found))
 
     found = leading.intersection(control)
@@ -76,7 +82,19 @@ def _visits_of_one(
     calls = tuple(most[k] for k in range(len(graph.functions)))
     if function.helper:
         return Visits((), False, calls, function.trips)
-    return Visits(tuple(dict.fromkeys(everywhere)), bool(always), calls)
+    nodes = [math.prod(size for _, size in read) for read in everywhere]
+    if function.memo and everywhere:
+        nodes = [_combinations(everywhere)]
+    return Visits(tuple(dict.fromkeys(nodes)), bool(always), calls)
+
+
+def _combinations(reads: Iterable[_Read]) -> int:
+    """How many different calls there are, from what each argument chooses from."""
+    sizes: dict[frozenset[Value], int] = {}
+    for origins, size in itertools.chain.from_iterable(reads):
+        sizes[origins] = max(size, sizes.get(origins, 0))
+    alone = frozenset().union(*(origins for origins in sizes if len(origins) == 1))
+    return math.prod(n for origins, n in sizes.items() if len(origins) == 1 or origins - alone)
 
 
 def most_calls(visits: Sequence[Visits], lanes: int, copies: int) -> int | None:
@@ -208,17 +226,19 @@ def _passed(
             yield arg, of([atom])
 
 
-def _indexed(ops: Iterable[Op], binding: Binding, given: Iterable[Value]) -> Iterator[int]:
-    """How many elements each read of an outer array at indices made of `given` chooses from."""
-    found = set(given)
+def _indexed(ops: Iterable[Op], binding: Binding, given: Iterable[Value]) -> Iterator[_Read]:
+    """The reads of outer arrays at indices made of `given`."""
+    origins: dict[Atom, frozenset[Value]] = {arg: frozenset({arg}) for arg in given}
     for op in ops:
         if not isinstance(op, Prim):
             continue
         if op.name in _INDEX_OPS:
-            if found.intersection(a for a in op.inputs if isinstance(a, Value)):
-                found.update(op.outputs)
+            found = frozenset().union(*(origins.get(atom, ()) for atom in op.inputs))
+            if found:
+                origins.update(dict.fromkeys(op.outputs, found))
         elif op.name == "dynamic_slice":
             array, *starts = op.inputs
-            sizes = [n for n, at in zip(array.aval.shape, starts, strict=True) if at in found]
-            if sizes and binding.is_array(array):
-                yield math.prod(sizes)
+            axes = zip(starts, array.aval.shape, strict=True)
+            read = [(origins[start], size) for start, size in axes if start in origins]
+            if read and binding.is_array(array):
+                yield read
