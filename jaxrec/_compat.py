@@ -70,9 +70,21 @@ def register_batching_by_axis(primitive: Primitive, rule: Callable[..., Any]) ->
     """The same for a rule that is told the name of the axis first; it may get no mapped operand."""
 
     def of_axis(axis: Any, operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-        return rule(axis.name, axis.size, operands, dims, **params)
+        outs, found = rule(axis.name, axis.size, operands, dims, **params)
+        over = axis.explicit_mesh_axis
+        if over is not None:
+            outs = [_divided(x, dim, over) for x, dim in zip(outs, found, strict=True)]
+        return outs, found
 
     _batching.fancy_primitive_batchers[primitive] = of_axis
+
+
+def _divided(value: Any, dim: Any, over: Any) -> Any:
+    """A result with the axis that `vmap` maps over, divided among the devices of a mesh."""
+    if dim is not_mapped:
+        return value
+    spec = [over if axis == dim else None for axis in range(value.ndim)]
+    return jax.sharding.reshard(value, jax.sharding.PartitionSpec(*spec))
 
 
 class _Replaced:

@@ -187,6 +187,21 @@ def test_explicit_axes_of_a_mesh():
                 with jax.set_mesh(mesh):  # JAX asks for it in gradients, also without recursion
                     check(gradients, w, divided)
                     check(gradients, copied, divided)
+
+        def shifted(x):
+            return f(2.0, x, 3) * x + 1
+
+        def both(x):
+            return jax.value_and_grad(shifted)(x)
+
+        for of in (shifted, jax.grad(shifted), both, lambda x: jax.jvp(shifted, (x,), (x,))):
+            want = jax.vmap(of)(x)
+            with jax.set_mesh(mesh):
+                for mapped in (jax.vmap(of), jax.jit(jax.vmap(of))):
+                    got = mapped(divided)
+                    assert {str(jax.typeof(a)) for a in jax.tree.leaves(got)} == {"float32[4@d]"}
+                    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+                        np.testing.assert_allclose(a, b, rtol=1e-6)
         print("done")
     """
     check_in_a_process(script, devices=2)
