@@ -50,7 +50,7 @@ def register_jvp(primitive: Primitive, rule: Callable[..., Any]) -> None:
     """Sets the forward derivative rule of a primitive."""
 
     def of_types(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
-        with _types_of(primals):
+        with _types_of(primals), _unguarded():
             return rule(primals, tangents, **params)
 
     _ad.primitive_jvps[primitive] = of_types
@@ -70,7 +70,8 @@ def register_batching_by_axis(primitive: Primitive, rule: Callable[..., Any]) ->
     """The same for a rule that is told the name of the axis first; it may get no mapped operand."""
 
     def of_axis(axis: Any, operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
-        outs, found = rule(axis.name, axis.size, operands, dims, **params)
+        with _unguarded():
+            outs, found = rule(axis.name, axis.size, operands, dims, **params)
         over = axis.explicit_mesh_axis
         if over is not None:
             outs = [_divided(x, dim, over) for x, dim in zip(outs, found, strict=True)]
@@ -201,7 +202,8 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
     """Runs a function of known arrays outside of the transformations and of the mesh around.
 
     Inside of a transformation JAX keeps an entry in the cache of a jitted function for every call.
-    Of random keys `jax_debug_key_reuse` would see rows of tapes, which each wave reads others of.
+    Of random keys `jax_debug_key_reuse` would see rows of tapes, which each wave reads others of,
+    and the scheduler's tables are made for the device: that no transfer of the user's is guarded.
     The types of arrays on a mesh with explicit axes say how they are divided among devices, and
     tapes are none of that mesh. Results have the types that JAX gives the results of operations on
     these operands.
@@ -209,7 +211,7 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
     mesh = _explicit_mesh(operands)
     devices = _mesh_around.swap_local(_no_mesh)
     try:
-        with _core.eval_context(), without_mesh(), _types_of(operands), _without_key_checks():
+        with _core.eval_context(), without_mesh(), _types_of(operands), _unguarded():
             made = run(*map(_with_auto_axes, operands))
     finally:
         _mesh_around.set_local(devices)
@@ -428,10 +430,15 @@ def leaves_keys(*primitives: Primitive) -> None:
         _key_reuse.key_reuse_signatures.update(dict.fromkeys(primitives, rule))
 
 
-def _without_key_checks() -> contextlib.AbstractContextManager[Any]:
-    """A context in which nobody asks which keys are used twice."""
-    checks = setting("jax_debug_key_reuse")
-    return jax.debug_key_reuse(False) if checks else contextlib.nullcontext()
+@contextlib.contextmanager
+def _unguarded() -> Iterator[None]:
+    """A context in which nobody asks which keys are used twice, and what is put on a device."""
+    with contextlib.ExitStack() as stack:
+        if setting("jax_debug_key_reuse"):
+            stack.enter_context(jax.debug_key_reuse(False))
+        if setting("jax_transfer_guard_host_to_device"):
+            stack.enter_context(jax.transfer_guard_host_to_device("allow"))
+        yield
 
 
 def evaluates_now() -> bool:

@@ -158,6 +158,33 @@ def test_where_transfers_are_guarded():
     assert int(got) == 13
 
 
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_where_transfers_of_tables_are_guarded(executor):
+    @jr.rec_fn
+    def waves(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: jnp.cumsum(waves(x, n - 1)))
+
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: 0 * x + 1, lambda: x * power(x, n - 1))
+
+    x, xs, n, ns = jnp.float32(2), jnp.arange(100.0), jnp.int32(2), jnp.arange(3)
+    calls = [
+        lambda: waves(xs, n),
+        lambda: jax.vmap(waves, (None, 0))(xs, ns),
+        lambda: jax.vjp(lambda x: waves(x, n), xs)[1](xs),
+        lambda: jax.vmap(power, (None, 0))(x, ns),
+        lambda: jax.jvp(lambda x: power(x, n), (x,), (x,)),
+        lambda: jax.vjp(lambda x: power(x, n), x)[1](x),
+    ]
+    with jr.executor(executor):
+        for call in calls:
+            want = call()
+            with jax.transfer_guard_host_to_device("disallow"):
+                got = call()
+            jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
 def test_values_that_it_closes_over():
     steps = jnp.array([1, 2, 3])
 
