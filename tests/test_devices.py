@@ -188,6 +188,13 @@ def test_explicit_axes_of_a_mesh():
                     check(gradients, w, divided)
                     check(gradients, copied, divided)
 
+        @jr.rec_fn
+        def shrink(x):
+            return jr.cond(jnp.sum(x * x) < 1, lambda: x, lambda: shrink(x * 0.5))
+
+        with jax.set_mesh(mesh):
+            assert shrink.schedule(x).num_calls == 3
+
         def shifted(x):
             return f(2.0, x, 3) * x + 1
 
