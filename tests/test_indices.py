@@ -28,6 +28,21 @@ def test_of_a_type_that_does_not_reach_the_end(executor, dtype):
         np.testing.assert_array_equal(total(jnp.zeros(2), 2), [180, 180])
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_of_the_only_element(executor):
+    @jr.rec_fn
+    def follow(x, following, i):
+        return jr.cond(following[i] < 0, lambda: x, lambda: x + follow(x, following, following[i]))
+
+    x = jnp.ones(2)
+    with jr.executor(executor):
+        np.testing.assert_array_equal(follow(x, jnp.array([-1]), 0), x)
+        with pytest.raises(
+            jr.JaxRecError, match=r"follow read following\[5\], which is out of range"
+        ):
+            follow(x, jnp.array([5]), 0)
+
+
 @executors
 @pytest.mark.parametrize("width", [1, 64, 65])
 @pytest.mark.parametrize("at", [-9, 5])

@@ -169,7 +169,8 @@ class Interpreter:
             return
         shape, index = np.shape(values[0]), [int(x) for x in values[1:]]
         for axis, (start, size) in enumerate(zip(index, op.eqn.params["slice_sizes"], strict=True)):
-            if size < shape[axis] and not 0 <= start <= shape[axis] - size:
+            whole = size == shape[axis] > 1  # which a slice is cut to fit, as JAX cuts it
+            if not whole and not 0 <= start <= shape[axis] - size:
                 self._out_of_range(self._name_of(op.inputs[0]), index, shape, axis)
 
     # Errors, in the words of the core.
