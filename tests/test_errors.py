@@ -290,3 +290,16 @@ def test_what_is_wrong_in_one_body_is_said_of_that_one_alone():
         outer(3)
     assert [x for x in caught.value.__notes__ if "This is from the body of inner" in x]
     assert not [x for x in caught.value.__notes__ if "This is from the body of outer" in x]
+
+
+@pytest.mark.parametrize(
+    ("tree", "i", "types"),
+    [
+        (TREE, 0.0, r"i: float32\[\]"),
+        ({"left": TREE["left"]}, 0, r"tree: {left: int32\[\d\]}, i: int32\[\]"),
+    ],
+)
+def test_an_error_of_a_body_says_whose_it_is(tree, i, types):
+    whose = f"(?s)This is from the body of total, traced for .*{types}"
+    with pytest.raises((TypeError, KeyError), match=whose):
+        total(ONE, tree, i)

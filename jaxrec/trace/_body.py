@@ -14,6 +14,7 @@ from jaxrec import _compat
 from jaxrec._errors import JaxRecError, UnsupportedError
 from jaxrec.trace._call import makes_calls
 from jaxrec.trace._instance import Instance
+from jaxrec.trace._signature import show
 
 _LOOKED = (
     jax.errors.ConcretizationTypeError,
@@ -23,6 +24,8 @@ _LOOKED = (
 
 _SAID = ("jaxrec.cond", "rec_fn(memo=True)", "This is from the body of")
 """Words of what is said of a body."""
+
+_MOST_WRITTEN = 200
 
 _OF_BODIES = (TypeError, ValueError, LookupError, AttributeError, *_LOOKED)
 
@@ -100,6 +103,16 @@ def _notes(error: Exception, instance: Instance) -> Iterator[str]:
             f"This is from the body of {name}, where a call of {name} gives what out= declares: "
             f"{types}. If that is not what the body returns, correct out=."
         )
+    elif not isinstance(error, JaxRecError):
+        types = zip(instance.definition.arg_names, instance.args.shapes, strict=False)
+        shown = ", ".join(f"{argument}: {_written(shape)}" for argument, shape in types)
+        yield f"This is from the body of {name}, traced for {shown}."
+
+
+def _written(shapes: Any) -> str:
+    """The types of an argument, as far as a line has room for them."""
+    text = str(jax.tree.map(show, shapes)).replace("'", "")
+    return text if len(text) <= _MOST_WRITTEN else f"{text[:_MOST_WRITTEN]} ..."
 
 
 def _advice(name: str) -> str:
