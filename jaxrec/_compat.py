@@ -202,8 +202,8 @@ def as_if_alone(run: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> l
     """Runs a function of known arrays outside of the transformations and of the mesh around.
 
     Inside of a transformation JAX keeps an entry in the cache of a jitted function for every call.
-    Of random keys `jax_debug_key_reuse` would see rows of tapes, which each wave reads others of,
-    and the scheduler's tables are made for the device: that no transfer of the user's is guarded.
+    `jax_debug_key_reuse` would take tapes of keys for keys, though each wave reads other rows, and
+    `jax.transfer_guard` is for transfers of the user's: every call puts tables on the device.
     The types of arrays on a mesh with explicit axes say how they are divided among devices, and
     tapes are none of that mesh. Results have the types that JAX gives the results of operations on
     these operands.
@@ -432,7 +432,7 @@ def leaves_keys(*primitives: Primitive) -> None:
 
 @contextlib.contextmanager
 def _unguarded() -> Iterator[None]:
-    """A context in which nobody asks which keys are used twice, and what is put on a device."""
+    """A context in which keys may be used twice, and values of the host be put on a device."""
     with contextlib.ExitStack() as stack:
         if setting("jax_debug_key_reuse"):
             stack.enter_context(jax.debug_key_reuse(False))
