@@ -52,8 +52,8 @@ def _capacity(params: Params, operands: Sequence[Any]) -> int | None:
     if derived is None:
         raise CapacityError(
             f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
-            "follows from its arguments (its calls are not indexed by the nodes of an array). "
-            "Declare one: rec_fn(max_calls=...) or "
+            "follows from its arguments (its calls are not indexed by the nodes of an array, or a "
+            "loop of unknown length makes them). Declare one: rec_fn(max_calls=...) or "
             f"{params.program.name}.with_options(max_calls=...)."
         )
     return derived
