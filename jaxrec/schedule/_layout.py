@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -202,24 +201,13 @@ def make_layout(
         read_rows=tuple(reads),
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
     )
-    _check_sizes(program, layout)
-    return with_step_rows(layout) if readers else layout
-
-
-def _check_sizes(program: Program, layout: Layout) -> None:
-    """JAX may wait for ever for an array that does not fit into memory."""
-    rows = max((*layout.cell_rows, *layout.value_rows, *layout.read_rows, layout.max_calls))
-    tapes = zip(layout.value_rows, program.classes, strict=True)
-    largest = max((n * row.size * row.dtype.itemsize for n, row in tapes), default=0)
-    too_large = f"an array of {largest / 1e9:.0f} GB, more than this machine's memory"
+    rows = max((*layout.cell_rows, *layout.value_rows, *layout.read_rows, max_calls))
     if rows > _MOST_ROWS:
-        too_large = f"arrays of {rows} rows, more than {_MOST_ROWS}"
-    elif largest <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
-        return
-    raise CapacityError(
-        f"room for {layout.max_calls} calls of {program.name} takes {too_large}. Bound the calls "
-        "of one invocation by fewer: rec_fn(max_calls=...)."
-    )
+        raise CapacityError(
+            f"room for {max_calls} calls of {program.name} takes arrays of {rows} rows, more than "
+            f"{_MOST_ROWS}. Bound the calls of one invocation by fewer: rec_fn(max_calls=...)."
+        )
+    return with_step_rows(layout) if readers else layout
 
 
 def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
