@@ -262,9 +262,7 @@ class RecFn:
         arguments = self._arguments.by_name((*self._bound, *args), kwargs)
         names = self._static | at_root
         static = {n: arguments[n] for n in arguments if n in names} if names else {}
-        # What a class gave as a plain function, and what `classmethod` passes the class to itself.
-        holders = (type,) if self._owner is None else (type, self._owner)
-        if self._bound or any(isinstance(x, holders) for x in args[:1]):
+        if self._bound or any(map(self._belongs_to, args[:1])):
             name, instance = next(iter(arguments.items()))
             if jax.tree_util.all_leaves([instance]):
                 static[name] = Identity(instance)
@@ -280,6 +278,18 @@ class RecFn:
                 if isinstance(value, Identity):
                     value.let_go(functools.partial(_forget, self._definitions, self._cache, key))
         return definition, [v for n, v in arguments.items() if n not in static]
+
+    def _belongs_to(self, first: Any) -> bool:
+        """Whether a first argument is the object, or the class, whose method this is.
+
+        That is where a class gave it as a plain function, and where `classmethod` does not ask it
+        for a method: from Python 3.13 on.
+        """
+        if not isinstance(first, type):
+            return self._owner is not None and isinstance(first, self._owner)
+        own = (x for base in first.__mro__ for x in vars(base).values())
+        functions = (x.__func__ for x in own if isinstance(x, classmethod))
+        return any(isinstance(f, RecFn) and f._fun is self._fun for f in functions)
 
     def _definition(
         self, static: dict[str, Any], values: tuple[Any, ...], ordered: tuple[str, ...]

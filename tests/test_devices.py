@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from processes import check_in_a_process
 
@@ -143,19 +145,32 @@ def test_second_derivatives_inside_shard_map():
     check_in_a_process(script, devices=2)
 
 
+EXPLICIT = """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+    import jaxrec as jr
+
+    @jr.rec_fn
+    def f(w, x, n):
+        return jr.cond(n < 1, lambda: x * w, lambda: jnp.sin(f(w, x * 1.5, n - 1)))
+
+    types = (jax.sharding.AxisType.Explicit,)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=types)
+    x, w = jnp.arange(4.0), jnp.ones(4)
+    divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
+    copied = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
+"""
+
+
+def check_on_a_mesh(script):
+    check_in_a_process(textwrap.dedent(EXPLICIT) + textwrap.dedent(script), devices=2)
+
+
 @pytest.mark.slow
 def test_explicit_axes_of_a_mesh():
     script = """
-        import jax
-        import jax.numpy as jnp
-        import numpy as np
-        from jax.sharding import NamedSharding, PartitionSpec
-        import jaxrec as jr
-
-        @jr.rec_fn
-        def f(w, x, n):
-            return jr.cond(n < 1, lambda: x * w, lambda: jnp.sin(f(w, x * 1.5, n - 1)))
-
         def value(w, x):
             return f(w, x, 3)
 
@@ -164,12 +179,6 @@ def test_explicit_axes_of_a_mesh():
 
         def gradients(w, x):
             return jax.grad(lambda w, x: value(w, x).sum(), (0, 1))(w, x)
-
-        types = (jax.sharding.AxisType.Explicit,)
-        mesh = jax.make_mesh((2,), ("d",), axis_types=types)
-        x, w = jnp.arange(4.0), jnp.ones(4)
-        divided = jax.device_put(x, NamedSharding(mesh, PartitionSpec("d")))
-        copied = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
 
         def check(of, *given):
             # What JAX can add the arguments to, each, as it can what it computes of them.
@@ -187,14 +196,14 @@ def test_explicit_axes_of_a_mesh():
                 with jax.set_mesh(mesh):  # JAX asks for it in gradients, also without recursion
                     check(gradients, w, divided)
                     check(gradients, copied, divided)
+        print("done")
+    """
+    check_on_a_mesh(script)
 
-        @jr.rec_fn
-        def shrink(x):
-            return jr.cond(jnp.sum(x * x) < 1, lambda: x, lambda: shrink(x * 0.5))
 
-        with jax.set_mesh(mesh):
-            assert shrink.schedule(x).num_calls == 3
-
+@pytest.mark.slow
+def test_vmap_over_an_explicit_axis_of_a_mesh():
+    script = """
         def shifted(x):
             return f(2.0, x, 3) * x + 1
 
@@ -211,4 +220,18 @@ def test_explicit_axes_of_a_mesh():
                         np.testing.assert_allclose(a, b, rtol=1e-6)
         print("done")
     """
-    check_in_a_process(script, devices=2)
+    check_on_a_mesh(script)
+
+
+@pytest.mark.slow
+def test_a_schedule_inside_a_mesh():
+    script = """
+        @jr.rec_fn
+        def shrink(x):
+            return jr.cond(jnp.sum(x * x) < 1, lambda: x, lambda: shrink(x * 0.5))
+
+        with jax.set_mesh(mesh):
+            assert shrink.schedule(x).num_calls == 3
+        print("done")
+    """
+    check_on_a_mesh(script)

@@ -326,6 +326,12 @@ def test_a_class_method():
             assert jax.vmap(method, (0, None))(jnp.arange(2.0), 1).tolist() == [0, scale]
 
 
+def test_a_class_that_it_is_no_method_of():
+    wrong: Any = Scaled
+    with pytest.raises(jr.SignatureError, match=r"argument w of total is <class .*Scaled'> of"):
+        total(wrong, TREE, 0)
+
+
 def test_a_function_that_is_made_anew_in_a_body():
     def make():
         @jr.rec_fn

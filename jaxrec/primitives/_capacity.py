@@ -128,14 +128,11 @@ def plan_now(
     layout = layout or layout_for_planning(params)
     host = params.host or host_options(1, None, None, "batch")
     on = dataclasses.replace(params, executor="host", host=host)
-    ran: list[Any] = []
 
     def run(*own: Any) -> Sequence[Any]:
-        ran.append(step_forward(on, own, widths=layout.widths)[1])
-        return []
+        return [step_forward(on, own, widths=layout.widths)[1]]
 
-    _compat.as_if_alone(run, operands)
-    return ran[0]
+    return _compat.as_if_alone(run, operands)[0]
 
 
 def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:

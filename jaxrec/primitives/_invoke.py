@@ -133,7 +133,7 @@ class Invocation:
         if lasts:
             cache.put([self._key(signature), self._key(args)], traced)
         else:
-            cache.pass_on(traced)
+            cache.keep_for_now(traced)
         return traced
 
     def _check_axes(self, used: frozenset[Any], collectives: frozenset[str]) -> None:

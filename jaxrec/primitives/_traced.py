@@ -118,7 +118,7 @@ class Traces(dict[Any, Traced]):
                 self.drop(before)
             self[key] = traced
 
-    def pass_on(self, traced: Traced) -> None:
+    def keep_for_now(self, traced: Traced) -> None:
         """Keeps what serves one call, such as a step of training, until some more of it follows."""
         self._passing.append(traced.program)
         if len(self._passing) > _PASSING:

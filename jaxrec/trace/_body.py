@@ -26,6 +26,7 @@ _SAID = ("jaxrec.cond", "rec_fn(memo=True)", "This is from the body of")
 """Words of what is said of a body."""
 
 _MOST_WRITTEN = 200
+"""Characters of the types of an argument in a message."""
 
 _OF_BODIES = (TypeError, ValueError, LookupError, AttributeError, *_LOOKED)
 

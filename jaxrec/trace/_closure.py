@@ -82,7 +82,8 @@ class Closure:
 
     def holds(self) -> bool:
         """Whether the functions close over the same now."""
-        return self._variables is not None and all(map(_Variable.holds, self._variables))
+        variables = self._variables  # which another thread may let go of
+        return variables is not None and all(map(_Variable.holds, variables))
 
     def let_go(self) -> None:
         """Forgets what they close over: what was traced of them is of no use from now on."""
