@@ -40,6 +40,10 @@ if "XLA_FLAGS" not in os.environ:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# What is traced and compiled stays, and looking through it again and again is a tenth of the time.
+gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.fixture
 def no_garbage_collection():
     """For tests that send an interrupt: a collection that meets one reports it and goes on."""
