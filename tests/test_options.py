@@ -87,6 +87,18 @@ def test_more_calls_than_can_be_numbered():
         jax.grad(lambda w: most(w, TREE, 0).sum())(jnp.ones(9))
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit, jax.grad])
+def test_more_calls_than_there_is_memory_for(transform):
+    rows = jnp.ones((3, 1000))
+
+    @jr.rec_fn(max_calls=10**9)
+    def added(x, n):
+        return jr.cond(n == 0, lambda: x * rows[0], lambda: rows[n] + added(x, n - 1))
+
+    with pytest.raises(jr.CapacityError, match="calls of added takes an array of 4000 GB, more"):
+        transform(lambda x: added(x, 2).sum())(1.0)
+
+
 def test_unknown_option():
     with pytest.raises(jr.SignatureError, match=r"option 'max_call': expected one of .*max_calls"):
         total.with_options(max_call=3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 
 from jaxrec import _compat
+from jaxrec._errors import CapacityError
 from jaxrec._host_options import HostOptions
 from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
@@ -96,16 +98,33 @@ class Params:
         """The sizes of the invocation; its capacity must have been decided.
 
         Waves of executor "reference" are as narrow as can be.
+
+        Raises:
+            CapacityError: there is less memory than that.
         """
         assert self.max_calls is not None
         widths = widths_of(self.program, self.lanes, self.max_calls, readers=readers)
-        return make_layout(
+        layout = make_layout(
             self.program,
             self.lanes,
             self.max_calls,
             collect=self.collect,
             readers=readers,
             widths=widths[:1] if self.executor == "reference" else widths,
+        )
+        _check_memory(self.program, layout)
+        return layout
+
+
+def _check_memory(program: Program, layout: Layout) -> None:
+    """Refuses what no machine like this one could hold: JAX may wait for such an array for ever."""
+    tapes = zip(layout.value_rows, program.classes, strict=True)
+    largest = max((rows * row.size * row.dtype.itemsize for rows, row in tapes), default=0)
+    if largest > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+        raise CapacityError(
+            f"room for {layout.max_calls} calls of {program.name} takes an array of "
+            f"{largest / 1e9:.0f} GB, more than this machine's memory. Bound the calls of one "
+            "invocation by fewer: rec_fn(max_calls=...)."
         )
 
 
