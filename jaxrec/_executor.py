@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +25,24 @@ class Choice(NamedTuple):
 _context: Any = jax.make_user_context(Choice("graph"))
 
 
-@contextlib.contextmanager
+class Executor(contextlib.ContextDecorator, threading.local):
+    """Chooses an executor inside a `with` block, or for a function that it decorates.
+
+    The same object may be entered again, also inside of itself and, since every thread has
+    attributes of its own, by several threads.
+    """
+
+    def __init__(self, choice: Choice) -> None:
+        self._choice, self._entered = choice, list[Any]()
+
+    def __enter__(self) -> None:
+        self._entered.append(_context(self._choice))
+        self._entered[-1].__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        self._entered.pop().__exit__(*raised)
+
+
 def executor(
     name: str,
     *,
@@ -32,7 +50,7 @@ def executor(
     devices: Sequence[Device] | None = None,
     place: Callable[[str], Device] | Mapping[str, Device] | None = None,
     policy: str = "adaptive",
-) -> Iterator[None]:
+) -> Executor:
     """Chooses the executor of the recursive calls inside a `with` block.
 
     Args:
@@ -83,8 +101,7 @@ def executor(
     if name != "host" and given != (None, None, None, "adaptive"):
         raise UnsupportedError(f'executor {name!r} has no options; those given are for "host"')
     options = host_options(workers, devices, place, policy) if name == "host" else None
-    with _context(Choice(name, options)):
-        yield
+    return Executor(Choice(name, options))
 
 
 @contextlib.contextmanager

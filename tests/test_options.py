@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from types import MethodType
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_errors import ONE, TREE, total
 from waves import in_waves, sine
 
 import jaxrec as jr
+from jaxrec._executor import current_executor
 
 
 def test_unknown_executor():
@@ -97,6 +99,21 @@ def test_more_calls_than_there_is_memory_for(transform):
 
     with pytest.raises(jr.CapacityError, match="calls of added takes an array of 4000 GB, more"):
         transform(lambda x: added(x, 2).sum())(1.0)
+
+
+def test_an_executor_may_be_chosen_again():
+    def name():
+        return current_executor().name
+
+    reference = jr.executor("reference")
+    with reference, ThreadPoolExecutor() as pool:
+        with reference:
+            assert name() == "reference"
+        assert name() == "reference"
+        assert pool.submit(name).result() == "graph"
+        assert pool.submit(reference(name)).result() == "reference"
+        assert pool.submit(name).result() == "graph"
+    assert name() == "graph"
 
 
 def test_unknown_option():
