@@ -34,16 +34,31 @@ void Cover::extend(int64_t units) {
   }
 }
 
-void Cover::cut(int64_t n, std::vector<int32_t>& waves) {
+// How many waves of the thrifty width come first; `units`, of n rows, are those left over.
+int64_t Cover::take_thrifty(int64_t n, int64_t& units) const {
   const int64_t width = widths_[thrifty_] / unit_;
-  int64_t units = (n + unit_ - 1) / unit_;
-  const int64_t thrifty = units > exact_below_ ? (units - exact_below_ + width - 1) / width : 0;
-  waves.assign(thrifty, thrifty_);
-  units -= thrifty * width;
+  units = (n + unit_ - 1) / unit_;
+  const int64_t waves = units > exact_below_ ? (units - exact_below_ + width - 1) / width : 0;
+  units -= waves * width;
+  return waves;
+}
+
+void Cover::cut(int64_t n, std::vector<int32_t>& waves) {
+  int64_t units = 0;
+  waves.assign(take_thrifty(n, units), thrifty_);
   extend(units);
   for (; units > 0; units -= widths_[best_[units].width] / unit_)
     waves.push_back(best_[units].width);
   std::sort(waves.begin(), waves.end(), std::greater<>());
+}
+
+int32_t Cover::widest(int64_t n) {
+  int64_t units = 0;
+  int32_t found = take_thrifty(n, units) > 0 ? thrifty_ : 0;
+  extend(units);
+  for (; units > 0; units -= widths_[best_[units].width] / unit_)
+    found = std::max(found, best_[units].width);
+  return found;
 }
 
 }  // namespace jaxrec

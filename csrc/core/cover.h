@@ -19,6 +19,10 @@ class Cover {
   /// Sets `waves` to the widths' numbers, widest first. Their sum reaches n only with the last one.
   void cut(int64_t n, std::vector<int32_t>& waves);
 
+  /// The number of the widest of the waves that cover n > 0 firings, in time that does not grow
+  /// with n.
+  int32_t widest(int64_t n);
+
  private:
   struct Best {
     double cost;
@@ -26,6 +30,7 @@ class Cover {
     int32_t width;  // of one of them
   };
 
+  int64_t take_thrifty(int64_t n, int64_t& units) const;
   void extend(int64_t units);
 
   Span<const int64_t> widths_;

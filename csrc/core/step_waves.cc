@@ -11,8 +11,7 @@ Status Stepper::issue(int32_t number) {
   const Cell& cell = program_.cells[number];
   const std::deque<int32_t>& ready = ready_->of(number);
   const auto waiting = static_cast<int64_t>(ready.size());
-  covers_[covers_.size() == 1 ? 0 : number].cut(waiting, cut_);
-  const int32_t width = cut_.front();
+  const int32_t width = covers_[covers_.size() == 1 ? 0 : number].widest(waiting);
   const auto count = static_cast<int32_t>(std::min(waiting, widths_[width]));
   if (Status status = check_room(number, count); !status.ok()) return status;
   wave_ = {number * static_cast<int32_t>(widths_.size()) + width, count, next_cell_[number]};

@@ -196,7 +196,6 @@ class Stepper {
   std::unique_ptr<ReadyCells> ready_;
   std::vector<int32_t> next_value_;  // free row, a class
   std::vector<int32_t> next_cell_;
-  std::vector<int32_t> cut_;
   Agenda agenda_;  // what ran: firings_ in order
   StepWave wave_;
   State state_ = State::kRunning;

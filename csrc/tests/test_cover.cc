@@ -50,6 +50,7 @@ void check_cut(Cover& cover, int64_t n, const std::vector<int64_t>& widths,
   CHECK(all.rows >= n);
   CHECK(waves.empty() || all.rows - widths[waves.back()] < n);
   CHECK(std::is_sorted(waves.rbegin(), waves.rend()));
+  CHECK(waves.empty() || cover.widest(n) == waves.front());
 }
 
 void equals_dynamic_programming() {
