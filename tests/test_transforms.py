@@ -348,6 +348,28 @@ class TestCompiledProgram:
         copies = re.findall(rf"= f32\[(\d+),{self.width}\]\S* copy\(", text)
         assert not large.intersection(map(int, copies))
 
+    @pytest.mark.parametrize("derivative", [False, True])
+    @pytest.mark.parametrize("stepped", [False, True])
+    def test_nor_where_a_wave_writes_one_by_what_it_reads_from_another(self, stepped, derivative):
+        most = 3000
+
+        @jr.rec_fn(max_calls=most)
+        def swapped(w, n, a, b):
+            def node():
+                left = swapped(w, n - 1, tanh(b @ w), tanh(a @ w))
+                return tanh(left + swapped(w, n - 1, tanh(b), tanh(left)))
+
+            last = (n == 0) | (jnp.sum(a) > 1e9) if stepped else n == 0
+            return jr.cond(last, lambda: tanh(a - b), node)
+
+        def run(w, n):
+            return swapped(w, n, jnp.ones(9), jnp.zeros(9)).sum()
+
+        run = jax.value_and_grad(run) if derivative else run
+        text = jax.jit(run).lower(jnp.eye(9), 5).compile().as_text() or ""
+        assert {n for n in re.findall(r"= f32\[(\d+),", text) if int(n) > most}
+        assert not [n for n in re.findall(r"= f32\[(\d+)\S* copy\(", text) if int(n) > most]
+
 
 class TestAxesOfSeveralVmaps:
     """Each maps over another argument, so an example shares what an axis around it does not."""

@@ -25,6 +25,10 @@ extern "C" XLA_FFI_Error* jaxrec_gather_rows(XLA_FFI_CallFrame* call_frame);
 /// row numbers (int32), pointers into them (int32 [m + 1]). Result: [m, ...].
 extern "C" XLA_FFI_Error* jaxrec_sum_rows(XLA_FFI_CallFrame* call_frame);
 
+/// Numbers, once arrays are there: `jaxrec_after`. Arguments: numbers (int32 [n]), any arrays.
+/// Result: the numbers.
+extern "C" XLA_FFI_Error* jaxrec_after(XLA_FFI_CallFrame* call_frame);
+
 /// A stepped invocation: `jaxrec_step_begin` makes a stepper (arguments and attributes as
 /// `jaxrec_plan`, and cell_capacity; result: its handle, int32 [2]); `jaxrec_step` (handle,
 /// anything, a tape an import) gives the next wave as a row of the wave table, of kind -1 when

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <exception>
 
 #include "core/rows.h"
@@ -64,6 +65,13 @@ Status sum(ffi::AnyBuffer tape, Rows readers, Rows pointers, ffi::Result<ffi::An
   return program_error("cotangents of a type that is neither float32 nor float64");
 }
 
+Status copy_after(Rows numbers, ffi::RemainingArgs, ffi::Result<ffi::BufferR1<ffi::S32>> out) {
+  if (out->element_count() != numbers.element_count())
+    return program_error("the numbers that come after are not as many");
+  std::copy_n(numbers.typed_data(), numbers.element_count(), out->typed_data());
+  return {};
+}
+
 ffi::Error gather_impl(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
   return handle([&] { return gather(tape, rows, out); });
 }
@@ -71,6 +79,11 @@ ffi::Error gather_impl(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffe
 ffi::Error sum_impl(ffi::AnyBuffer tape, Rows readers, Rows pointers,
                     ffi::Result<ffi::AnyBuffer> out) {
   return handle([&] { return sum(tape, readers, pointers, out); });
+}
+
+ffi::Error after_impl(Rows numbers, ffi::RemainingArgs reads,
+                      ffi::Result<ffi::BufferR1<ffi::S32>> out) {
+  return handle([&] { return copy_after(numbers, reads, out); });
 }
 
 }  // namespace
@@ -88,3 +101,9 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_sum_rows, jaxrec::sum_impl,
                                   .Arg<jaxrec::Rows>()
                                   .Arg<jaxrec::Rows>()
                                   .Ret<xla::ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_after, jaxrec::after_impl,
+                              xla::ffi::Ffi::Bind()
+                                  .Arg<jaxrec::Rows>()
+                                  .RemainingArgs()
+                                  .Ret<xla::ffi::BufferR1<xla::ffi::S32>>());

@@ -249,6 +249,7 @@ nb::dict ffi_handlers() {
   out["jaxrec_step_end"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_end));
   out["jaxrec_native"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_native));
   out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));
+  out["jaxrec_after"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_after));
   out["jaxrec_gather_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_gather_rows));
   out["jaxrec_sum_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_sum_rows));
   return out;

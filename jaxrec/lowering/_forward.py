@@ -10,7 +10,7 @@ from jaxrec.graph._patience import has_to_wait
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack, wave_function
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import gather, gather_rows, numbers, select_rows
+from jaxrec.lowering._rows import after, gather, gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -124,14 +124,21 @@ def _fire(
     rows = _waiting.calls_alone(cell.waits, numbers(width) < wave[COUNT])
     read = operands(at, spec, state[0], wave[FIRST], width, rows)
     outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
-    return write(spec, outs, kept, wave, state)
+    return write(spec, read[2], outs, kept, wave, state)
 
 
 def write(
-    spec: CellSpec, outs: Sequence[Any], kept: Sequence[Any], wave: Any, state: State
+    spec: CellSpec,
+    read: Sequence[Any],
+    outs: Sequence[Any],
+    kept: Sequence[Any],
+    wave: Any,
+    state: State,
 ) -> State:
-    """Writes the results and residuals of a wave, a block each."""
+    """Writes the results and residuals of a wave, a block each, after what it reads from tapes."""
     tapes, residuals = list(state[0]), list(state[1])
+    if len(outs) + len(kept) > 1:
+        wave = after(wave, read)
     for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
         tapes[c] = _tapes.put(tapes[c], rows, wave[BLOCKS + k])
     mine = residuals[spec.cell.index]

@@ -6,6 +6,7 @@ and these reads are most of what a wave does besides arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -30,11 +31,36 @@ def gather(tape: Any, rows: Any) -> Any:
 
 def gather_rows(tape: Any, rows: Any) -> Any:
     """The same, by copying where that is possible. Has a forward derivative only."""
-    if not isinstance(tape.dtype, np.dtype) or _is_packed(tape.dtype):
+    if not _has_bytes(tape):
         return gather(tape, rows)
     if jnp.issubdtype(tape.dtype, jnp.inexact):
         return _gather_inexact(tape, rows)
     return _gather_by_platform(tape, rows)
+
+
+def after(numbers: Any, reads: Sequence[Any]) -> Any:
+    """The same numbers, known only once some rows have been read.
+
+    What is written at rows of these numbers is written after the reads. XLA knows an order by the
+    data alone: where it is none that an array is read before it is overwritten, as by a wave that
+    overwrites two tapes by what it reads from the other each, XLA copies the whole array.
+    """
+
+    def on_cpu(numbers: Any, *reads: Any) -> Any:
+        like = jax.ShapeDtypeStruct(numbers.shape, numbers.dtype)
+        return call_handler("jaxrec_after", like, numbers, *reads)
+
+    def elsewhere(*operands: Any) -> Any:
+        return lax.optimization_barrier(operands)[0]
+
+    # XLA removes the barrier on CPU before it decides about copies.
+    read = filter(_has_bytes, reads)
+    return lax.platform_dependent(numbers, *read, cpu=on_cpu, default=elsewhere)
+
+
+def _has_bytes(rows: Any) -> bool:
+    """Whether every element begins at a byte, and has a type that handlers know."""
+    return isinstance(rows.dtype, np.dtype) and not _is_packed(rows.dtype)
 
 
 def _is_packed(dtype: np.dtype) -> bool:

@@ -64,7 +64,7 @@ def _body(at: Scheduled, stepping: Stepping, spec: CellSpec, width: int, cell_at
         rows = stepping.operands(spec, width, wave)
         read = _operands(at, spec, state[0], rows)
         outs, kept = _waiting.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *read)
-        state = write(spec, outs, kept, wave, state)
+        state = write(spec, read[2], outs, kept, wave, state)
         return stepping.after(rows.lanes, state[0]), state
 
     return run

@@ -23,7 +23,7 @@ from jaxrec.lowering import _tapes, _waiting, _waves
 from jaxrec.lowering._cell import pack, unpack
 from jaxrec.lowering._forward import Scheduled
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import numbers, sum_over_readers
+from jaxrec.lowering._rows import after, numbers, sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
@@ -172,12 +172,15 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
         shift = wave[COUNT] - width
         start = wave[FIRST] + shift
         rows = _waiting.calls_alone(vjp.waits, numbers(width) + shift >= 0)
+        cotangents = replay.cotangents(spec, ct_tapes, start, width)
         read = (
             replay.values(spec, start, width, rows),
             list(map(rows, replay.saved(spec, start, width))),
-            list(map(rows, replay.cotangents(spec, ct_tapes, start, width))),
+            list(map(rows, cotangents)),
         )
         d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, quick(vjp.loop), *read)
+        if len(d_inputs) + len(cuts) > 1:
+            wave = after(wave, cotangents)
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
             ct_tapes[c] = _tapes.put(ct_tapes[c], made, wave[first_read + k] + shift)

@@ -18,7 +18,7 @@ from jaxrec.executors.host._tasks import KernelFunction, bad_rows, token_of
 from jaxrec.lowering import _tapes, _waiting
 from jaxrec.lowering._forward import WaveCell, operands, quick_cell
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import numbers
+from jaxrec.lowering._rows import after, numbers
 from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -60,6 +60,8 @@ class ForwardKernels:
             at = call.with_tables(tables, outers)
             given = operands(at, spec, listed(tapes, call.program), 0, width)
             found = self._cell(at, spec, width).run(*given)
+            if len(found[0]) + len(found[1]) > 1:
+                constant = after(constant, given[2])
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
                 tapes[c] = _tapes.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
@@ -123,11 +125,14 @@ class BackwardKernels:
             full = listed(cts, call.program)
             replay = Replay(at, self._backward, tapes, ())
             rows = _waiting.calls_alone(vjp.waits, numbers(width) >= width - constant[0])
+            cotangents = replay.cotangents(spec, full, 0, width)
             d_inputs, made = quick(vjp.loop)(
                 replay.values(spec, 0, width, rows),
                 list(map(rows, saved)),
-                list(map(rows, replay.cotangents(spec, full, 0, width))),
+                list(map(rows, cotangents)),
             )
+            if len(d_inputs) + len(made) > 1:
+                constant = after(constant, cotangents)
             # The last block first, as the lowering does: see there.
             pairs = list(zip(slots, d_inputs, strict=True))
             for position, ((_, c), block) in reversed(list(enumerate(pairs))):
