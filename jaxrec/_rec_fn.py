@@ -119,7 +119,8 @@ class RecFn:
                 except (OverflowError, FloatingPointError):
                     pass  # what is below says more
         running = _context.current()
-        if running is not None:
+        # A call that is evaluated while the body around it is traced is no part of it.
+        if running is not None and not _compat.is_folded(jax.tree.leaves((args, kwargs))):
             return running.call(*self._bind(args, kwargs, running.program.static_names(self._fun)))
         definition, dynamic = self._bind(args, kwargs)
         invocation = self._invocation(definition, dynamic)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrec as jr
+from jaxrec.invocation import _params
 from jaxrec.primitives._invoke import Invocation
 
 
@@ -279,3 +280,17 @@ def test_a_function_with_other_options_forgets_too():
     assert power.cache_info().traces == 0
     assert [int(alone(2, k)) for k in range(3)] == [1, 2, 4]
     assert alone.cache_info().traces == 1
+
+
+def test_what_is_static_is_found_out_once(monkeypatch):
+    @jr.rec_fn
+    def total(w, tree, i):
+        def child(k):
+            return jr.cond(tree[i, k] < 0, lambda: jnp.ones(2), lambda: total(w, tree, tree[i, k]))
+
+        return jr.cond(tree[i, 0] < 0, lambda: w[0], lambda: (child(0) + child(1)) @ w)
+
+    tree = jnp.array([[1, -1], [-1, -1]])
+    np.testing.assert_array_equal(total(jnp.eye(2), tree, 0), [2, 1])
+    monkeypatch.setattr(_params, "ops_behind", None)
+    np.testing.assert_array_equal(total(2 * jnp.eye(2), tree, 0), [6, 2])

@@ -377,3 +377,53 @@ class TestFunctions:
         with pytest.raises(jr.CapacityError, match="made 6 calls in one invocation"):
             bounded(2.0, 5)
         assert float(power(2.0, 5)) == 32.0
+
+
+class TestEvaluatedWhileABodyIsTraced:
+    """A call under `jax.ensure_compile_time_eval` is no part of the body around."""
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            lambda f: f(3),
+            lambda f: f.with_options(memo=True)(3),
+            lambda f: jax.vmap(f)(jnp.array([1, 3]))[1],
+            lambda f: jax.jit(lambda: f(3))(),
+            lambda f: jax.grad(lambda x: x * f(3))(1.0),
+        ],
+    )
+    def test_value(self, made):
+        @jr.rec_fn
+        def doubled(n):
+            return jr.cond(n <= 0, lambda: 1, lambda: 2 * doubled(n - 1))
+
+        found = []
+
+        def table():
+            if not found:
+                with jax.ensure_compile_time_eval():
+                    found.append(int(made(doubled)))
+            return found[0]
+
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: x, lambda: table() * power(x, n - 1))
+
+        assert (power(1.0, 2), found) == (64.0, [8])
+
+    def test_by_a_program_of_its_own(self):
+        @jr.rec_fn
+        def doubled(n):
+            return jr.cond(n <= 0, lambda: 1, lambda: 2 * doubled(n - 1))
+
+        @jr.rec_fn
+        def power(x, n):
+            with jax.ensure_compile_time_eval():
+                by = jax.lax.map(doubled, jnp.arange(9))[3]
+            return jr.cond(n == 0, lambda: x, lambda: by * power(x, n - 1))
+
+        message = (
+            "call of doubled inside a recursive body is to be evaluated while the body is traced"
+        )
+        with pytest.raises(jr.UnsupportedError, match=message):
+            power(1.0, 2)

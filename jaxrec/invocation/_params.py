@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -69,9 +68,12 @@ class Params:
         """The position of the first data argument of the roots."""
         return self.num_outers + len(self.program.control)
 
-    @functools.cached_property
+    @property
     def controlling(self) -> tuple[int, ...]:
         """The positions of the operands that control reads directly."""
+        return self.program.cache.once("controlling", self._controlling)
+
+    def _controlling(self) -> tuple[int, ...]:
         program = self.program
         found = set(range(self.num_outers, self.first_data))
         for value in program.control_outers:
@@ -166,11 +168,11 @@ def plan_inputs(params: Params, operands: Sequence[Any]) -> PlanInputs:
     return PlanInputs(
         tuple(operands[params.num_outers : params.first_data]),
         tuple(reader(outers)),
-        tuple(control_pattern(params, value) for value in read),
+        reader.patterns,
     )
 
 
-def control_pattern(params: Params, value: Value) -> LanePattern | None:
+def _control_pattern(params: Params, value: Value) -> LanePattern | None:
     """How lanes index an outer array, or one computed from outer arrays."""
     program = params.program
     if value in program.outers:
@@ -186,9 +188,13 @@ class ControlArrays:
     Args:
         params: of the invocation.
         values: the arrays.
+
+    Attributes:
+        patterns: for each of them, how lanes index it.
     """
 
     def __init__(self, params: Params, values: Sequence[Value]) -> None:
+        self.patterns = tuple(_control_pattern(params, value) for value in values)
         outers = params.program.outers
         self._params = params
         self._derived = [v for v in values if v not in outers]

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxrec import _compat
 from jaxrec._host_options import default_device
-from jaxrec.invocation._params import ControlArrays, Params, control_pattern
+from jaxrec.invocation._params import ControlArrays, Params
 from jaxrec.invocation._results import outcome_types
 from jaxrec.schedule._native import NativeCall, run_in_program, run_on_host
 from jaxrec.split._native import NativeProgram
@@ -28,12 +28,12 @@ class Prepared:
         native = params.program.native
         assert isinstance(native, NativeProgram)
         self.params = params
-        patterns = tuple(control_pattern(params, value) for value in native.outers)
+        self._arrays = ControlArrays(params, native.outers)
+        patterns = self._arrays.patterns
         workers = params.workers or (0 if params.host is None else params.host.workers)
         types = tuple(outcome_types(params))
         self.call = NativeCall(native, params.lanes, patterns, params.declared, workers, types)
         self._may_be_bad = any(np.issubdtype(t.dtype, np.inexact) for t in types)
-        self._arrays = ControlArrays(params, native.outers)
         self._positions = _roots(params, native)
 
     def roots(self, operands: Sequence[Any]) -> list[Any]:

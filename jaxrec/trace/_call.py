@@ -181,22 +181,33 @@ def _all_lanes(
     return run
 
 
-def _unsupported(what: str) -> Any:
-    def rule(*_: Any, **params: Any) -> Any:
-        callee = params.get("callee") or next(
-            call for branch in params["branches"] for eqn in branch.eqns for call in calls_in(eqn)
-        )
-        raise UnsupportedError(
-            f"{what} is applied to a recursive call of {callee.name} inside a recursive body. "
-            f"Apply the transformation to the whole function, outside: {what}({callee.name})."
-        )
-
-    return rule
+def _callee(params: Mapping[str, Any]) -> Any:
+    return params.get("callee") or next(
+        call for branch in params["branches"] for eqn in branch.eqns for call in calls_in(eqn)
+    )
 
 
-_compat.register_jvp(rec_call_p, _unsupported("jax.grad"))
-_compat.register_jvp(rec_switch_p, _unsupported("jax.grad"))
+def _no_derivative(*_: Any, **params: Any) -> Any:
+    name = _callee(params).name
+    raise UnsupportedError(
+        f"jax.grad is applied to a recursive call of {name} inside a recursive body. "
+        f"Apply the transformation to the whole function, outside: jax.grad({name})."
+    )
+
+
+def _no_evaluation(*_: Any, **params: Any) -> Any:
+    name = _callee(params).name
+    raise UnsupportedError(
+        f"a recursive call of {name} inside a recursive body is to be evaluated while the body is "
+        "traced, by a program of its own (under jax.ensure_compile_time_eval). Call it without "
+        "jax.jit and loops of JAX there, or before, outside of the body."
+    )
+
+
+_compat.register_jvp(rec_call_p, _no_derivative)
+_compat.register_jvp(rec_switch_p, _no_derivative)
 _compat.register_batching(rec_call_p, _batch_call)
 _compat.register_batching(rec_switch_p, _batch_switch)
-rec_call_p.def_impl(_unsupported("immediate evaluation"))
-rec_switch_p.def_impl(_unsupported("immediate evaluation"))
+for _primitive in (rec_call_p, rec_switch_p):
+    _primitive.def_impl(_no_evaluation)
+    _compat.register_lowering_rule(_primitive, lambda ctx, *_, **params: _no_evaluation(**params))
