@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,3 +151,23 @@ def test_a_function_without_results(executor):
         np.testing.assert_array_equal(jax.grad(lambda x: sum(nothing(x, 3), x.sum()))(x), x)
         assert jr.collect(nothing)(x, 3)[1].valid.sum() == 4
         assert nothing.schedule(x, 3).num_calls == 4
+
+
+def test_memory_is_for_the_calls_of_each_shape():
+    """The calls of a recursion by halves take as much memory at each of its sizes."""
+
+    @partial(jr.rec_fn, static_argnames="size")
+    def summed(w, x, size):
+        if size == 16:
+            return jnp.tanh(x @ w)
+        half = size // 2
+        left, right = summed(w, x[:half], half), summed(w, x[half:], half)
+        return jnp.concatenate([left + right, left - right])
+
+    def memory(size):
+        run = jax.jit(partial(summed, size=size))
+        found = run.lower(jnp.eye(16), jnp.ones(size)).compile().memory_analysis()
+        assert found is not None
+        return found.temp_size_in_bytes
+
+    assert memory(4096) < 10 * memory(1024)  # and not 16

@@ -179,6 +179,9 @@ def make_layout(
     costs = _wave_costs(program, widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
+    for k, most in enumerate(program.most_fired):
+        if most is not None:
+            fires[k] = min(fires[k], lanes * most)
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]
     reads = [
         (lanes + (max_calls if collect else 0)) * program.result_classes.count(c)

@@ -105,37 +105,37 @@ def most_calls(visits: Sequence[Visits], lanes: int, copies: int) -> int | None:
         lanes: number of roots.
         copies: how many arrays of nodes the lanes have, where they have their own.
     """
-    without = _calls_without_recursion(visits)
-    if without is not None:
-        return lanes * without
+    frames = _sum_of_all(most_frames(visits))
+    if frames is not None:
+        return lanes * frames
     if not any(v.nodes for v in visits):
         return None
-    bounds = [_frames(visits, k, lanes, copies, ()) for k in range(len(visits))]
+    return _sum_of_all([_frames(visits, k, lanes, copies, ()) for k in range(len(visits))])
+
+
+def _sum_of_all(bounds: Sequence[int | None]) -> int | None:
     known = [bound for bound in bounds if bound is not None]
     return sum(known) if len(known) == len(bounds) else None
 
 
-def _calls_without_recursion(visits: Sequence[Visits]) -> int | None:
-    """The most calls of one root, itself included, if no function leads back to itself."""
-    totals: dict[int, int] = {}
-    open_functions: set[int] = set()
+def most_frames(visits: Sequence[Visits]) -> tuple[int | None, ...]:
+    """For each function the most calls of it that one root leads to, itself included.
 
-    def total(index: int) -> int | None:
-        if index in open_functions:
-            return None
-        if index not in totals:
-            open_functions.add(index)
-            made = 1
-            for callee, sites in enumerate(visits[index].calls):
-                inner = total(callee) if sites else 0
-                if inner is None:
-                    return None
-                made += sites * inner
-            open_functions.discard(index)
-            totals[index] = made
-        return totals[index]
-
-    return total(0)
+    None for those that a function that leads back to itself leads to.
+    """
+    callers = [sum(v.calls[k] > 0 for v in visits) for k in range(len(visits))]
+    totals, found = [1] + [0] * (len(visits) - 1), list[int | None]([None] * len(visits))
+    ready = [k for k, count in enumerate(callers) if not count]
+    while ready:
+        k = ready.pop()
+        found[k] = totals[k]
+        for callee, sites in enumerate(visits[k].calls):
+            if sites:
+                totals[callee] += sites * totals[k]
+                callers[callee] -= 1
+                if not callers[callee]:
+                    ready.append(callee)
+    return tuple(found)
 
 
 def _frames(

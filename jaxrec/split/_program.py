@@ -12,7 +12,7 @@ from jax.core import ShapedArray
 from jaxrec.graph._ir import Atom, Graph, Prim, Value, has_derivative, region_atoms
 from jaxrec.graph._moving import moving, ruled
 from jaxrec.split._binding import Binding
-from jaxrec.split._bound import Visits
+from jaxrec.split._bound import Visits, most_frames
 from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell
 from jaxrec.split._cost import Nested
@@ -153,6 +153,12 @@ class Program:
     def native(self) -> NativeProgram | None:
         """The program for the native machine, if all values are scalars."""
         return compile_native(self.graph, self.binding, self.taken, self.tangents)
+
+    @functools.cached_property
+    def most_fired(self) -> tuple[int | None, ...]:
+        """For each cell how often one root fires it at most; None where that is not known."""
+        frames = most_frames(self.visits)
+        return tuple(frames[spec.cell.function] for spec in self.cells)
 
     def let_go(self) -> None:
         """Forgets what was made from the program: JAX holds it for as long as the program does."""
