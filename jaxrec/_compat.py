@@ -519,13 +519,14 @@ def is_known(value: Any) -> bool:
     return is_concrete(value) and isinstance(aval_of(value).dtype, np.dtype) and np.size(value) > 0
 
 
-def is_folded(values: Iterable[Any]) -> bool:
-    """Whether an operation on some values is evaluated where it would be recorded.
+def is_folded(values: Any) -> bool:
+    """Whether an operation on a pytree of values is evaluated where it would be recorded.
 
     It is under `jax.ensure_compile_time_eval`, where the values are known.
     """
-    traced = (value for value in values if isinstance(value, Tracer))
-    return bool(_config.eager_constant_folding.value) and all(map(is_known, traced))
+    if not _config.eager_constant_folding.value:
+        return False
+    return all(is_known(x) for x in jax.tree.leaves(values) if isinstance(x, Tracer))
 
 
 def on_known(fun: Callable[[Any], Any], value: Any) -> Any:

@@ -120,7 +120,7 @@ class RecFn:
                     pass  # what is below says more
         running = _context.current()
         # A call that is evaluated while the body around it is traced is no part of it.
-        if running is not None and not _compat.is_folded(jax.tree.leaves((args, kwargs))):
+        if running is not None and not _compat.is_folded((args, kwargs)):
             return running.call(*self._bind(args, kwargs, running.program.static_names(self._fun)))
         definition, dynamic = self._bind(args, kwargs)
         invocation = self._invocation(definition, dynamic)

@@ -137,8 +137,7 @@ def write(
 ) -> State:
     """Writes the results and residuals of a wave, a block each, after what it reads from tapes."""
     tapes, residuals = list(state[0]), list(state[1])
-    if len(outs) + len(kept) > 1:
-        wave = after(wave, read)
+    wave = after(wave, read, len(outs) + len(kept))
     for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
         tapes[c] = _tapes.put(tapes[c], rows, wave[BLOCKS + k])
     mine = residuals[spec.cell.index]

@@ -38,13 +38,20 @@ def gather_rows(tape: Any, rows: Any) -> Any:
     return _gather_by_platform(tape, rows)
 
 
-def after(numbers: Any, reads: Sequence[Any]) -> Any:
-    """The same numbers, known only once some rows have been read.
+def after(numbers: Any, reads: Sequence[Any], writes: int) -> Any:
+    """The numbers of rows that a wave writes, known only once it has read what it reads.
 
-    What is written at rows of these numbers is written after the reads. XLA knows an order by the
-    data alone: where it is none that an array is read before it is overwritten, as by a wave that
-    overwrites two tapes by what it reads from the other each, XLA copies the whole array.
+    XLA knows an order by the data alone, and copies a whole tape of which the data do not say that
+    it is read before it is overwritten, as by a wave that overwrites two tapes by what it reads
+    from the other each.
+
+    Args:
+        numbers: the row numbers, among others.
+        reads: rows read from tapes.
+        writes: how many blocks are written; one alone is made of all that is read.
     """
+    if writes < 2:
+        return numbers
 
     def on_cpu(numbers: Any, *reads: Any) -> Any:
         like = jax.ShapeDtypeStruct(numbers.shape, numbers.dtype)
@@ -53,7 +60,7 @@ def after(numbers: Any, reads: Sequence[Any]) -> Any:
     def elsewhere(*operands: Any) -> Any:
         return lax.optimization_barrier(operands)[0]
 
-    # XLA removes the barrier on CPU before it decides about copies.
+    # On CPU the XLA of JAX 0.10 removes the barrier before it decides about copies.
     read = filter(_has_bytes, reads)
     return lax.platform_dependent(numbers, *read, cpu=on_cpu, default=elsewhere)
 

@@ -179,8 +179,7 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
             list(map(rows, cotangents)),
         )
         d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, quick(vjp.loop), *read)
-        if len(d_inputs) + len(cuts) > 1:
-            wave = after(wave, cotangents)
+        wave = after(wave, cotangents, len(d_inputs) + len(cuts))
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
             ct_tapes[c] = _tapes.put(ct_tapes[c], made, wave[first_read + k] + shift)

@@ -60,8 +60,7 @@ class ForwardKernels:
             at = call.with_tables(tables, outers)
             given = operands(at, spec, listed(tapes, call.program), 0, width)
             found = self._cell(at, spec, width).run(*given)
-            if len(found[0]) + len(found[1]) > 1:
-                constant = after(constant, given[2])
+            constant = after(constant, given[2], len(found[0]) + len(found[1]))
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
                 tapes[c] = _tapes.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
@@ -131,8 +130,7 @@ class BackwardKernels:
                 list(map(rows, saved)),
                 list(map(rows, cotangents)),
             )
-            if len(d_inputs) + len(made) > 1:
-                constant = after(constant, cotangents)
+            constant = after(constant, cotangents, len(d_inputs) + len(made))
             # The last block first, as the lowering does: see there.
             pairs = list(zip(slots, d_inputs, strict=True))
             for position, ((_, c), block) in reversed(list(enumerate(pairs))):
