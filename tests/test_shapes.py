@@ -171,3 +171,24 @@ def test_memory_is_for_the_calls_of_each_shape():
         return found.temp_size_in_bytes
 
     assert memory(4096) < 10 * memory(1024)  # and not 16
+
+
+def test_memory_of_a_gradient_is_for_the_calls_of_each_shape():
+    """What is kept of a recursion by quarters, whose products are the larger the fewer they are."""
+
+    @partial(jr.rec_fn, static_argnames="size")
+    def squared(w, x, size):
+        if size == 8:
+            return jnp.tanh(x @ w)
+        quarters = [jnp.split(rows, 2, axis=1) for rows in jnp.split(x, 2)]
+        made = jnp.block([[squared(w, part, size // 2) for part in row] for row in quarters])
+        return jnp.tanh(made @ made / size)
+
+    def memory(size):
+        gradient = jax.jit(jax.grad(lambda w, x: squared(w, x, size).sum()))
+        found = gradient.lower(jnp.eye(8), jnp.ones((size, size))).compile().memory_analysis()
+        assert found is not None
+        return found.temp_size_in_bytes
+
+    assert memory(128) < 4 * memory(64)  # and not 6
+    assert memory(256) < 4 * memory(128)  # and not 12

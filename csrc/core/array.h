@@ -21,6 +21,7 @@ class Span {
   T* begin() const { return data_; }
   T* end() const { return data_ + size_; }
   size_t size() const { return size_; }
+  Span first(size_t count) const { return {data_, count}; }
 
  private:
   T* data_ = nullptr;

@@ -37,8 +37,8 @@ class Buffers {
     return {array.as<int32_t>(), ok() ? static_cast<size_t>(array.size()) : 0};
   }
 
-  static void clear(const Array& array) {
-    std::fill_n(array.as<char>(), byte_width(array.dtype) * array.size(), char{0});
+  static void clear(const Array& array, int64_t rows) {
+    std::fill_n(array.as<char>(), byte_width(array.dtype) * rows, char{0});
   }
 
   /// Fails unless the buffers have room for what this invocation needs.

@@ -16,6 +16,8 @@ inline constexpr size_t byte_width(DType dtype) {
   return kWidths[static_cast<int>(dtype)];
 }
 
+inline constexpr bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
+
 /// NumPy's name of the type, for messages.
 inline constexpr const char* dtype_name(DType dtype) {
   constexpr const char* kNames[kNumDTypes] = {"bool",   "int8",    "int16",  "int32",

@@ -80,10 +80,6 @@ class Filler : private Buffers {
     if (!ok()) return;
     int32_t* row = array.as<int32_t>();
     for (int64_t i = 0; i < n; ++i, row += columns) write_wave(schedule_, i, row);
-    for (int64_t i = n; i < array.dims[0]; ++i, row += columns) {
-      std::fill_n(row, columns, 0);
-      row[0] = -1;
-    }
   }
 
   void cell_buffers(size_t i) {
@@ -91,9 +87,9 @@ class Filler : private Buffers {
     const int64_t needed = padded(layout_.cell_rows[i]);
     CellBuffers& cell = cells_.emplace_back();
     for (size_t k = 0; k < type.inputs.size(); ++k) {
-      cell.reads.push_back(take_ints("the reads of a cell"));
-      require("firings", needed, static_cast<int64_t>(cell.reads.back().size()));
-      std::fill(cell.reads.back().begin(), cell.reads.back().end(), layout_.pad);
+      const Span<int32_t> reads = take_rows("the reads of a cell", "firings", needed);
+      std::fill(reads.begin(), reads.end(), layout_.pad);
+      cell.reads.push_back(reads);
     }
     for (size_t k = 0; k < type.outputs.size(); ++k)
       cell.readers.push_back(take_readers("firings", needed));
@@ -101,21 +97,30 @@ class Filler : private Buffers {
       cell.exports.push_back(take(dtype, 1, "an export"));
       if (!ok()) return;
       require("firings", needed, cell.exports.back().size());
-      clear(cell.exports.back());
+      // All of a float's: what was there might look like a NaN that the user made.
+      clear(cell.exports.back(), is_float(dtype) ? cell.exports.back().size() : needed);
     }
-    const Span<int32_t> lanes = take_ints("the lanes of a cell");
-    require("firings", needed, static_cast<int64_t>(lanes.size()));
+    const Span<int32_t> lanes = take_rows("the lanes of a cell", "firings", needed);
     std::fill(lanes.begin(), lanes.end(), 0);
     cell.lanes = lanes.begin();
   }
 
   // Pointers by row, one more than rows; nothing where the caller wants none.
   Span<int32_t> take_readers(const char* what, int64_t needed) {
-    Span<int32_t> out = take_ints("readers");
-    if (!options_.readers) return {};
-    require(what, needed + 1, static_cast<int64_t>(out.size()));
+    if (!options_.readers) {
+      take_ints("readers");
+      return {};
+    }
+    const Span<int32_t> out = take_rows("readers", what, needed + 1);
     std::fill(out.begin(), out.end(), 0);
     return out;
+  }
+
+  // The rows of a table that are in use.
+  Span<int32_t> take_rows(const char* table, const char* what, int64_t needed) {
+    const Span<int32_t> out = take_ints(table);
+    require(what, needed, static_cast<int64_t>(out.size()));
+    return ok() ? out.first(static_cast<size_t>(needed)) : Span<int32_t>{};
   }
 
   void result_buffers() {
@@ -241,8 +246,6 @@ class Filler : private Buffers {
         table(program_.cells[i].outputs[k], cells_[i].readers[k]);
     for (size_t k = 0; k < root_readers_.size(); ++k)
       table(program_.entry_function().data[k], root_readers_[k]);
-    for (int32_t c = 0; c < program_.num_classes; ++c)
-      std::fill(reader_rows_[c].begin() + totals[c], reader_rows_[c].end(), 0);
   }
 
   // Exports were recorded in firing order, and each firing's row is known from its wave.
@@ -274,7 +277,7 @@ class Filler : private Buffers {
       if (!ok()) return;
       require("collected calls", n, out.size());
       if (!ok()) return;
-      clear(out);
+      clear(out, out.size());
       for (int64_t i = 0; i < n; ++i)
         store_element(out.data, types[k], i, schedule_.frames->calls[frames[i]]->control()[k]);
     }

@@ -20,8 +20,8 @@ struct FillOptions {
 ///   info         [3 + results * (1 + collect) + cells]: number of waves, calls, collected calls;
 ///                the read row where each entry result starts; if collected, the same of each
 ///                collected result; firings a cell
-///   waves        [most waves, 3 + max_out + max_in]: kind = cell * widths + width (-1: no wave),
-///                count, cell row, value row of each output block, read row of each input block
+///   waves        [most waves, 3 + max_out + max_in]: kind = cell * widths + width, count, cell row,
+///                value row of each output block, read row of each input block
 ///   a cell       for each input reads [F]: the value row that each cell row reads; for each output
 ///                readers [F + 1]: where each cell row's readers start in reader_rows of the
 ///                output's class; each export [F] in its type; lane [F]
@@ -32,7 +32,8 @@ struct FillOptions {
 // clang-format on
 /// Every row space begins and ends with `pad` rows: R and F need the rows in use and 2 * pad more.
 /// The tables are by cell row, since the rows of a cell are contiguous and those of a class are
-/// not.
+/// not. Rows behind those that are needed are left alone: touching memory that was never used takes
+/// longer than the schedule does where there is room for many more calls than are made.
 Status fill(const Schedule& schedule, const std::vector<Array>& buffers,
             const FillOptions& options = {});
 

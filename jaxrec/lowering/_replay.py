@@ -41,8 +41,9 @@ def replay(at: Scheduled) -> list[Any]:
 
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = at.tables.waves[number]
-        branches = [lambda tapes: tapes, *(lambda t, run=run: run(wave, t) for run in kinds)]
-        return lax.switch(jnp.clip(wave[KIND] + 1, 0, len(kinds)), branches, tapes), None
+        branches = [*(lambda t, run=run: run(wave, t) for run in kinds), lambda tapes: tapes]
+        kind = jnp.where(number < at.tables.num_waves, wave[KIND], len(kinds))
+        return lax.switch(kind, branches, tapes), None
 
     blank = _tapes.blank_tapes(at.layout.value_rows, at.program.classes)
     given = jax.tree.leaves((at.tables, at.outers, at.roots))

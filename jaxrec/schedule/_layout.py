@@ -35,6 +35,9 @@ _MANY_CELLS_WIDE = 32
 MOST_STEP_ROWS = 1024
 """The most rows of a step of the contraction that makes the cotangents of outer values."""
 
+_FEWEST_STEP_ROWS = 8
+"""What the rows of a step are a multiple of, unless a cell is fired less often."""
+
 _WAVE_FLOPS = 3e6
 """Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
@@ -74,6 +77,8 @@ class Layout:
         collect: whether every call is reported.
         readers: whether the tables that the backward pass reads are made.
         cell_rows: rows of each cell, padding included.
+        step_rows: of each cell, rows of a step of the contraction that makes the cotangents of
+            outer values; 0 without `readers`.
         value_rows: value rows of each tape class, padding included.
         read_rows: read rows of each tape class, padding included.
         max_waves: the largest number of waves.
@@ -86,6 +91,7 @@ class Layout:
     collect: bool
     readers: bool
     cell_rows: tuple[int, ...]
+    step_rows: tuple[int, ...]
     value_rows: tuple[int, ...]
     read_rows: tuple[int, ...]
     max_waves: int
@@ -94,17 +100,6 @@ class Layout:
     def pad(self) -> int:
         """Free rows on either side of a row space."""
         return self.widths[-1]
-
-    @property
-    def step_rows(self) -> int:
-        """Rows of a step of the contraction that makes the cotangents of outer values.
-
-        Few steps, since each adds to whole weights, and little padding in the last. A cell of a
-        recursion with a base case and one recursive branch fires for about half the calls.
-        """
-        expected = max(self.max_calls // 2, 8)
-        steps = math.ceil(expected / MOST_STEP_ROWS)
-        return 8 * math.ceil(expected / steps / 8)
 
 
 def widths_of(
@@ -179,9 +174,12 @@ def make_layout(
     costs = _wave_costs(program, widths)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
+    # A cell of a recursion with a base case and one recursive branch fires for about half the
+    # calls.
+    expected = [min(n, max_calls // 2) for n in fires]
     for k, most in enumerate(program.most_fired):
         if most is not None:
-            fires[k] = min(fires[k], lanes * most)
+            fires[k] = expected[k] = min(fires[k], lanes * most)
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]
     reads = [
         (lanes + (max_calls if collect else 0)) * program.result_classes.count(c)
@@ -200,6 +198,7 @@ def make_layout(
         collect=collect,
         readers=readers,
         cell_rows=tuple(n + pad for n in fires),
+        step_rows=(0,) * len(fires),
         value_rows=tuple(values),
         read_rows=tuple(reads),
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
@@ -210,7 +209,7 @@ def make_layout(
             f"room for {max_calls} calls of {program.name} takes arrays of {rows} rows, more than "
             f"{_MOST_ROWS}. Bound the calls of one invocation by fewer: rec_fn(max_calls=...)."
         )
-    return with_step_rows(layout) if readers else layout
+    return with_step_rows(layout, expected) if readers else layout
 
 
 def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
@@ -224,10 +223,25 @@ def _wave_flops(program: Program) -> float:
     return _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
 
 
-def with_step_rows(layout: Layout) -> Layout:
-    """The same sizes with room for a whole step behind the last row of a cell."""
-    more = max(layout.step_rows - layout.pad, 0)
-    return dataclasses.replace(layout, cell_rows=tuple(n + more for n in layout.cell_rows))
+def with_step_rows(layout: Layout, expected: Sequence[int]) -> Layout:
+    """The same sizes with room for a whole step behind the last row of a cell.
+
+    Args:
+        layout: the sizes without.
+        expected: how often each cell is fired, about.
+    """
+    steps = tuple(map(_step_rows, expected))
+    rows = zip(layout.cell_rows, steps, strict=True)
+    cell_rows = tuple(n + max(step - layout.pad, 0) for n, step in rows)
+    return dataclasses.replace(layout, step_rows=steps, cell_rows=cell_rows)
+
+
+def _step_rows(expected: int) -> int:
+    """Rows of a step: few steps, since each adds to whole weights; little padding in the last."""
+    if expected < _FEWEST_STEP_ROWS:
+        return max(expected, 2)
+    steps = math.ceil(expected / MOST_STEP_ROWS)
+    return _FEWEST_STEP_ROWS * math.ceil(expected / steps / _FEWEST_STEP_ROWS)
 
 
 def bucket(count: int) -> int:

@@ -99,7 +99,7 @@ def settle_residuals(at: Scheduled, residuals: Sequence[Sequence[Any]]) -> list[
     def settled(spec: CellSpec, tape: Any) -> Any:
         end = _end(at, spec)
         last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
-        rows = jnp.broadcast_to(last, (at.layout.step_rows, *tape.shape[1:]))
+        rows = _repeated(at, spec, last)
         return _tapes.put(tape, rows, end)
 
     pairs = zip(at.program.cells, residuals, strict=True)
@@ -118,9 +118,14 @@ def settle_cuts(
     ):
         last = lax.dynamic_index_in_dim(tape, end - 1, keepdims=True)
         row = jnp.zeros_like(last) if carries else last
-        rows = jnp.broadcast_to(row, (at.layout.step_rows, *tape.shape[1:]))
+        rows = _repeated(at, spec, row)
         found.append(_tapes.put(tape, rows, end))
     return found
+
+
+def _repeated(at: Scheduled, spec: CellSpec, row: Any) -> Any:
+    """A step of the same row, which has an axis of rows."""
+    return jnp.broadcast_to(row, (at.layout.step_rows[spec.cell.index], *row.shape[1:]))
 
 
 def _end(at: Scheduled, spec: CellSpec) -> Any:

@@ -14,7 +14,7 @@ from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
 from jaxrec.lowering._forward import Scheduled, WaveCell, operands, quick_cell
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import sum_over_readers
+from jaxrec.lowering._rows import gather, numbers, sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -78,7 +78,8 @@ class Backward:
 
     def _cuts(self, spec: CellSpec, width: int, own_rows: bool) -> dict[Any, CellVjp]:
         """A cell at a width, and at those that it shares tapes with; row by row if need be."""
-        index, shared = spec.cell.index, {*self.layout.widths, self.layout.step_rows}
+        index = spec.cell.index
+        shared = {*self.layout.widths, self.layout.step_rows[index]}
         widths = {width} if own_rows or index in self._row_by_row else {width, *shared}
         known = None if own_rows else self._row_by_row.get(index)
         for row_by_row in (False, True) if known is None else (known,):
@@ -227,13 +228,27 @@ class Replay:
         """The residuals of a cell."""
         return [_tapes.block(t, start, width) for t in self.residuals[spec.cell.index]]
 
-    def cotangents(self, spec: CellSpec, ct_tapes: Any, start: Any, width: int) -> list[Any]:
-        """The cotangents of a cell's outputs: for each row the sum over its readers."""
+    def cotangents(
+        self, spec: CellSpec, ct_tapes: Any, start: Any, width: int, end: Any = None
+    ) -> list[Any]:
+        """The cotangents of a cell's outputs: for each row the sum over its readers.
+
+        Args:
+            spec: the cell.
+            ct_tapes: cotangents by read row.
+            start: the first row.
+            width: how many rows.
+            end: the row from which on they are zeros; None where none is far behind the last call.
+        """
+
+        def pointers(table: Any) -> Any:
+            if end is None:
+                return _tapes.block(table, start, width + 1)
+            return gather(table, jnp.minimum(start + numbers(width + 1), end))
+
         readers = self.at.tables.cells[spec.cell.index].readers
         return [
-            sum_over_readers(
-                ct_tapes[c], self.at.tables.reader_rows[c], _tapes.block(ptr, start, width + 1)
-            )
-            for c, ptr in zip(spec.outputs, readers, strict=True)
+            sum_over_readers(ct_tapes[c], self.at.tables.reader_rows[c], pointers(table))
+            for c, table in zip(spec.outputs, readers, strict=True)
             if ct_tapes[c] is not None
         ]

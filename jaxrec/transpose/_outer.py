@@ -84,7 +84,7 @@ class After:
         self.own_rows = not is_repeatable(replay.at.program, spec) or any(
             lane is not None and patterns[p] is None for p, lane in self.lanes.items()
         )
-        self.width = min(replay.at.layout.step_rows, self._affordable())
+        self.width = min(replay.at.layout.step_rows[spec.cell.index], self._affordable())
         self.vjp = replay.backward.at(spec, self.width, self.own_rows)
 
     def _affordable(self) -> int:
@@ -148,7 +148,7 @@ class After:
     def _cotangents(self, start: Any, left: Any) -> list[Any]:
         """Those of the rows from `start`; past the last of the `left` zeros, if that is linear."""
         if self.own_rows or not self.vjp.has_loop or self.vjp.after_reads_cotangents:
-            cts = self.replay.cotangents(self.spec, self.ct_tapes, start, self.width)
+            cts = self.replay.cotangents(self.spec, self.ct_tapes, start, self.width, start + left)
             rows = jnp.minimum(numbers(self.width), left - 1)
             return [ct[rows] for ct in cts] if self.own_rows else cts
         classes = self.replay.at.program.classes

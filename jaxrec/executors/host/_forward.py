@@ -169,7 +169,7 @@ class Forward:
             all_tapes = [tapes if k == index else () for k in range(len(call.program.cells))]
             return [token_of(constant), *settle_residuals(at, all_tapes)[index]]
 
-        key = ("settle", index, call.layout.pad, call.layout.step_rows)
+        key = ("settle", index, call.layout.pad, call.layout.step_rows[index])
         label = Label(f"residuals of {spec.cell.name}", domain)
         call.tasks.add(label, key, run, words(fired), [], kept, device=call.device(domain))
 

@@ -22,7 +22,6 @@ from jaxrec.schedule._layout import (
     CellTables,
     Layout,
     Tables,
-    bucket,
     ints,
     power_of_two,
     table_types,
@@ -136,14 +135,14 @@ def host_layout(program: Program, sized: Layout, core: Any, domains: int = 1) ->
     unused = [blank * (c in program.result_classes) for c in range(classes)]
     layout = dataclasses.replace(
         sized,
-        max_calls=sized.max_calls if sized.collect else bucket(2 * max(fired, default=0)),
+        max_calls=sized.max_calls if sized.collect else 1,  # of no kernel
         cell_rows=tuple(fired),
         value_rows=tuple(most(core.value_rows, classes)),
         read_rows=tuple(most(core.read_rows, classes, unused)),
         max_waves=1,
         costs=(),  # kernels do not depend on them
     )
-    return with_step_rows(layout) if sized.readers else layout
+    return with_step_rows(layout, [n - pad for n in fired]) if sized.readers else layout
 
 
 def roomy(rows: int) -> int:

@@ -323,8 +323,9 @@ class _Run:
         tapes, values = self._forward.tapes[0], call.tasks.values
         layout = host_layout(call.program, call.layout, core)
         try:
-            for mine, fired in zip(tapes.residuals, core.cell_rows, strict=True):
-                self._grow(mine, layout.pad + fired + layout.step_rows)
+            kept = zip(tapes.residuals, core.cell_rows, layout.step_rows, strict=True)
+            for mine, fired, step in kept:
+                self._grow(mine, layout.pad + fired + step)
         except Exception as error:
             raise call.failures([Label("residuals")]).described(error, 0) from None
         kept = zip(tapes.residuals, layout.cell_rows, strict=True)
