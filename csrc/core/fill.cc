@@ -94,11 +94,12 @@ class Filler : private Buffers {
     for (size_t k = 0; k < type.outputs.size(); ++k)
       cell.readers.push_back(take_readers("firings", needed));
     for (DType dtype : type.exports) {
-      cell.exports.push_back(take(dtype, 1, "an export"));
+      const Array out = take(dtype, 1, "an export");
+      require("firings", needed, out.size());
       if (!ok()) return;
-      require("firings", needed, cell.exports.back().size());
       // All of a float's: what was there might look like a NaN that the user made.
-      clear(cell.exports.back(), is_float(dtype) ? cell.exports.back().size() : needed);
+      clear(out, is_float(dtype) ? out.size() : needed);
+      cell.exports.push_back(out);
     }
     const Span<int32_t> lanes = take_rows("the lanes of a cell", "firings", needed);
     std::fill(lanes.begin(), lanes.end(), 0);
