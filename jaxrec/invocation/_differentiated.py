@@ -22,12 +22,14 @@ class Wrt:
         positions: of the operands.
         lanes: for each, how lanes index its cotangent apart; None for the operand's own layout.
         stack: leading axes of every tangent or cotangent, for several on one schedule.
+        by: of a second derivative, the operands that it is given tangents of.
         without: of a backward pass, the numbers of its cotangents that stand for none.
     """
 
     positions: tuple[int, ...]
     lanes: tuple[LanePattern | None, ...]
     stack: int = 0
+    by: tuple[int, ...] = ()
     without: tuple[int, ...] = ()
 
     @property

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +18,8 @@ from jaxrec._order import apply_equation, has_rule, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value, region_atoms
 from jaxrec.graph._moving import places_moved
 from jaxrec.graph._steep import has_steep
+from jaxrec.lowering._dual_cell import dual_row_function
+from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._rows import numbers
 from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
@@ -62,25 +62,7 @@ def row_function(
             for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
         ]
 
-    return run
-
-
-def pack(parts: Sequence[Any], batch: int = 0) -> Any:
-    """Puts values that share a tape row one after the other, behind `batch` leading axes."""
-    if len(parts) == 1:
-        return parts[0]
-    # Not -1: there may be no rows.
-    rows = [x.reshape(*x.shape[:batch], math.prod(x.shape[batch:])) for x in parts]
-    return jnp.concatenate(rows, axis=batch)
-
-
-def unpack(row: Any, avals: Sequence[Any], batch: int = 0) -> list[Any]:
-    """The inverse of `pack`, for values of the given types."""
-    if len(avals) == 1:
-        return [row]
-    ends = list(itertools.accumulate(aval.size for aval in avals))
-    pieces = jnp.split(row, ends[:-1], axis=batch)
-    return [x.reshape(*x.shape[:batch], *a.shape) for x, a in zip(pieces, avals, strict=True)]
+    return run if program.moving is None else dual_row_function(program, spec, run)
 
 
 Apply = Callable[[Prim, list[Any]], list[Any]]

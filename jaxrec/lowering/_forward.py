@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from jaxrec.graph._patience import has_to_wait
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
-from jaxrec.lowering._cell import pack, unpack, wave_function
+from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import after, gather, gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables

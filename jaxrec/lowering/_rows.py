@@ -52,7 +52,11 @@ def after(numbers: Any, reads: Sequence[Any], writes: int) -> Any:
     """
     if writes < 2:
         return numbers
+    return _after(numbers, tuple(filter(_has_bytes, reads)))
 
+
+@jax.custom_jvp
+def _after(numbers: Any, reads: tuple[Any, ...]) -> Any:
     def on_cpu(numbers: Any, *reads: Any) -> Any:
         like = jax.ShapeDtypeStruct(numbers.shape, numbers.dtype)
         return call_handler("jaxrec_after", like, numbers, *reads)
@@ -61,8 +65,15 @@ def after(numbers: Any, reads: Sequence[Any], writes: int) -> Any:
         return lax.optimization_barrier(operands)[0]
 
     # On CPU the XLA of JAX 0.10 removes the barrier before it decides about copies.
-    read = filter(_has_bytes, reads)
-    return lax.platform_dependent(numbers, *read, cpu=on_cpu, default=elsewhere)
+    return lax.platform_dependent(numbers, *reads, cpu=on_cpu, default=elsewhere)
+
+
+@_after.defjvp
+def _after_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What is read of tangents is read before they are written too."""
+    (numbers, reads), (none, moved) = primals, tangents
+    dots = (x for x in moved if x.dtype != jax.dtypes.float0)
+    return _after(numbers, (*reads, *filter(_has_bytes, dots))), none
 
 
 def _has_bytes(rows: Any) -> bool:

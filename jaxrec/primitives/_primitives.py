@@ -4,6 +4,8 @@
     rec_forward   the same, and the residuals: schedule, value tapes, residual tapes
     rec_linear    operands, residuals, tangents -> tangents of the results; linear in the tangents
     rec_backward  operands, residuals, cotangents -> cotangents of the operands
+    rec_second    operands, schedule, cotangents, tangents -> tangents of rec_backward's results by
+                  those of the operands; linear in the tangents
     rec_example   as rec with one lane, whose axis is left out; `vmap` makes it rec at once
     rec_remade    state, operands -> the residuals once more, where there were some
     rec_schedule  state, operands -> the tables of their schedule, for replays
@@ -39,6 +41,7 @@ rec_p = Primitive("rec")
 rec_forward_p = Primitive("rec_forward")
 rec_linear_p = Primitive("rec_linear")
 rec_backward_p = Primitive("rec_backward")
+rec_second_p = Primitive("rec_second")
 rec_example_p = Primitive("rec_example")
 rec_remade_p = Primitive("rec_remade")
 rec_schedule_p = Primitive("rec_schedule")
@@ -47,6 +50,7 @@ for _primitive in (
     rec_forward_p,
     rec_linear_p,
     rec_backward_p,
+    rec_second_p,
     rec_example_p,
     rec_remade_p,
     rec_schedule_p,

@@ -18,7 +18,8 @@ from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.invocation._results import differentiable, outcome_types
 from jaxrec.lowering._forward import Scheduled, WaveCell, plain_cell, results, run_forward
-from jaxrec.primitives._batching import Batch, axis_size
+from jaxrec.primitives._batching import axis_size
+from jaxrec.primitives._cotangents import lay_out_tangent, stacked
 from jaxrec.primitives._primitives import (
     check_compilable,
     over_stack,
@@ -30,6 +31,13 @@ from jaxrec.primitives._primitives import (
 from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed
+from jaxrec.primitives._second_order import (
+    by_given,
+    dual_invocation,
+    has_dual,
+    moved_operands,
+    sum_of_tangents,
+)
 from jaxrec.primitives._stacking import (
     call_on_graph,
     collect_lanes,
@@ -92,11 +100,6 @@ def _linear_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
     return [_compat.with_vma(stacked(a, avals, wrt), vma) for a, c in pairs if c]
 
 
-def stacked(aval: ShapedArray, avals: Sequence[Any], wrt: Wrt) -> ShapedArray:
-    """The type of a tangent or cotangent with the axes of several on one schedule."""
-    return ShapedArray((*avals[-1].shape[: wrt.stack], *aval.shape), aval.dtype)
-
-
 _compat.register_lowering(rec_linear_p, _run_linear)
 
 
@@ -118,13 +121,11 @@ def transposed(
         operands: of the primitive, of which it is linear in the last `given`.
         given: see there.
         params: its parameters.
-        wrt: likewise.
+        wrt: of the other primitive.
     """
     known, linear = list(operands[:-given]), operands[-given:]
     pairs = zip(cts, types, strict=True)
     full = [zeros_of(a) if type(ct) is _compat.Zero else ct for ct, a in pairs]
-    without = tuple(k for k, ct in enumerate(cts) if type(ct) is _compat.Zero)
-    wrt = dataclasses.replace(wrt, without=without if other is rec_backward_p else ())
     vma = _compat.common_vma([_compat.aval_of(x) for x in [*known, *full]])
     full = [_compat.vary_over(x, vma) for x in full]
     found = other.bind(*known, *full, params=params, wrt=wrt)
@@ -139,6 +140,8 @@ def avals_of(operands: Sequence[Any]) -> list[Any]:
 
 def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     types, given = _linear_types(*avals_of(operands), params=params, wrt=wrt), len(wrt.positions)
+    without = tuple(k for k, ct in enumerate(cts) if type(ct) is _compat.Zero)
+    wrt = dataclasses.replace(wrt, without=without)
     return transposed(rec_backward_p, types, cts, operands, given, params, wrt)
 
 
@@ -149,8 +152,43 @@ def _linear_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any
     given = len(wrt.positions)
     if params.executor == "host":
         primals, tangents, params = tangents_on_graph(primals, tangents, params, wrt, given)
-    call = LinearCall(primals, params, wrt, given)
+    if not has_dual(params) or params.program.is_stepped:
+        return _jvp_of_replay(primals, tangents, params, wrt)
+    outs = rec_linear_p.bind(*primals, params=params, wrt=wrt)
+    linear = by_given(rec_linear_p, primals, tangents, params, wrt, given)
+    other = _by_operands(primals, tangents, params, wrt)
+    return outs, sum_of_tangents(outs, linear, other)
 
+
+def _by_operands(
+    primals: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt
+) -> list[Any] | None:
+    """The derivative by the operands of the invocation: a tangent of the program with tangents."""
+    call = LinearCall(primals, params, wrt, len(wrt.positions))
+    moved = moved_operands(params, call.primals, tangents[: params.num_operands])
+    if not moved:
+        return None
+
+    def once(*given: Any) -> list[Any]:
+        dual, full = dual_invocation(params, wrt.positions, call.primals, given)
+        first, more = params.num_outers, dual.num_outers - params.num_outers
+        positions = tuple(k if k < first else k + more for k in moved)
+        wide = Wrt(positions, (None,) * len(positions))
+        residuals = remade(call.state, full, dual, wide)
+        dots = [
+            t if k < first else jnp.stack([t, jnp.zeros_like(t)], axis=1) for k, t in moved.items()
+        ]
+        made = rec_linear_p.bind(*full, *residuals, *dots, params=dual, wrt=wide)
+        return [both[:, 1] for both in made]
+
+    return over_stack(once, wrt.stack)(*call.given)
+
+
+def _jvp_of_replay(
+    primals: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt
+) -> Any:
+    """The rule where there is no program with tangents."""
+    call = LinearCall(primals, params, wrt, len(wrt.positions))
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)
 
@@ -177,7 +215,7 @@ def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     apart = [k for k, _, d in moving if d is not _compat.not_mapped]
     size = axis_size(operands, dims)
     batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
-    tangents = [_lay_out(batch, k, x, d, wrt.stack) for k, x, d in moving]
+    tangents = [lay_out_tangent(batch, k, x, d, wrt.stack) for k, x, d in moving]
     residuals = remade(state, batch.operands, batch.params, wrt)
     outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=batch.params, wrt=wrt)
     reports = collect_lanes(batch, state, wrt, residuals)
@@ -186,13 +224,6 @@ def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
         return batch.split_linear(outs, reports)[0]
 
     return over_stack(split, wrt.stack)(*outs), [wrt.stack] * len(outs)
-
-
-def _lay_out(batch: Batch, k: int, x: Any, dim: Any, stack: int) -> Any:
-    """Lays out a tangent of operand `k`, below the stacked axes."""
-    if dim is not _compat.not_mapped:
-        x, dim = jnp.moveaxis(x, dim, stack), 0
-    return over_stack(lambda x: batch.operand(k, x, dim), stack)(x)
 
 
 register_batching(rec_linear_p, _linear_batch)

@@ -75,6 +75,8 @@ class Program:
         taken: for each derivative that has been taken of what the program computes the operands of
             operations with rules of their own that rested. The other rules were replaced by code.
         asked: the same for derivatives that will be taken next, as far as they are known.
+        moving: of a program that computes tangents (`jaxrec/split/_dual.py`) the values that have
+            some, see `jaxrec/graph/_moving.py`; None of others.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -102,6 +104,7 @@ class Program:
     tangents: frozenset[Value]
     taken: tuple[frozenset[Value], ...] = ()
     asked: tuple[frozenset[Value], ...] = ()
+    moving: frozenset[Atom] | None = None
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
     def operand(self, position: int) -> Value:
@@ -152,6 +155,8 @@ class Program:
     @functools.cached_property
     def native(self) -> NativeProgram | None:
         """The program for the native machine, if all values are scalars."""
+        if self.moving is not None:
+            return None
         return compile_native(self.graph, self.binding, self.taken, self.tangents)
 
     @functools.cached_property
@@ -167,6 +172,11 @@ class Program:
         for other in made:
             if isinstance(other, Program):
                 other.let_go()
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether operations have rules of their own for derivatives."""
+        return bool(self._ruled)
 
     @functools.cached_property
     def counts_orders(self) -> bool:
@@ -223,10 +233,13 @@ class Program:
         """The largest number of tape outputs of a cell."""
         return max((len(c.outputs) for c in self.cells), default=0)
 
-    @property
+    @functools.cached_property
     def result_avals(self) -> tuple[ShapedArray, ...]:
         """The types of the results of one call of the entry function."""
-        return tuple(atom.aval for atom in self.graph.entry.body.results)
+        found: dict[int, ShapedArray] = {}
+        for c, positions in self.result_rows:
+            found.update(zip(positions, self.members[c], strict=True))
+        return tuple(found[k] for k in range(len(found)))
 
     @property
     def data_classes(self) -> tuple[int, ...]:

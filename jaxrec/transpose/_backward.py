@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering import _tapes, _waiting, _waves
-from jaxrec.lowering._cell import pack, unpack
 from jaxrec.lowering._forward import Scheduled
+from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import after, numbers, sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.core import ShapedArray
 
-from jaxrec.lowering._cell import pack, unpack
+from jaxrec.lowering._pack import pack, unpack
 from jaxrec.split._bundles import row_type
 
 

@@ -28,7 +28,7 @@ from jaxrec.invocation._bounds import limits_of
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, plan_inputs
 from jaxrec.lowering import _tapes
-from jaxrec.lowering._cell import pack
+from jaxrec.lowering._pack import pack
 from jaxrec.schedule._layout import (
     BLOCKS,
     COUNT,

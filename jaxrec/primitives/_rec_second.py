@@ -1,0 +1,214 @@
+"""The primitive `rec_second`: how cotangents of the operands change with the operands.
+
+With a result f(x), a cotangent c and a tangent v it is the derivative by x of c . f'(x) v: the
+backward pass of the program that computes tangents (`jaxrec/split/_dual.py`). Since second
+derivatives are symmetric, that is both the tangent of `rec_backward` and, with what it is taken by
+and what it is asked for exchanged, its own transpose.
+
+Of the residuals it has the state and the schedule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+
+from jaxrec import _compat
+from jaxrec._errors import UnsupportedError
+from jaxrec._values import replaced
+from jaxrec.invocation._differentiated import Wrt, backward_cells
+from jaxrec.invocation._params import Params, with_schedule
+from jaxrec.invocation._results import differentiable, outcome_types
+from jaxrec.primitives._batching import axis_size
+from jaxrec.primitives._cotangents import (
+    by_example,
+    cotangent_types,
+    indexed_by_lane,
+    kept_apart,
+    lay_out_cotangents,
+    lay_out_tangent,
+    pulled_back,
+    repeated_by_lane,
+    wanted,
+)
+from jaxrec.primitives._primitives import (
+    check_compilable,
+    over_stack,
+    rec_forward_p,
+    rec_second_p,
+    register_batching,
+    run_compiled,
+)
+from jaxrec.primitives._rec_linear import avals_of, transposed
+from jaxrec.primitives._rec_remade import batch_taken, remade
+from jaxrec.primitives._rec_schedule import schedule_of
+from jaxrec.primitives._residuals import BLANK, LinearCall, jvp_of_replay, state_of
+from jaxrec.primitives._second_order import dual_invocation, moved_operands
+from jaxrec.primitives._stacking import collect_lanes, stack_given, was_made, zeros_of
+from jaxrec.schedule._layout import Layout, Tables, table_types
+from jaxrec.transpose._second import run_second
+
+
+def second(
+    primals: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt
+) -> list[Any] | None:
+    """The derivative of `rec_backward` by the operands of the invocation; None by none of them.
+
+    Args:
+        primals: of `rec_backward`.
+        tangents: of those.
+        params: its parameters.
+        wrt: likewise.
+    """
+    moved = moved_operands(params, primals[: params.num_operands], tangents[: params.num_operands])
+    if not moved:
+        return None
+    call = LinearCall(primals, params, wrt, sum(differentiable(params)))
+    stack = _compat.aval_of(call.given[0]).shape[: wrt.stack]
+    dots = [jnp.broadcast_to(t, (*stack, *t.shape)) for t in moved.values()]
+    schedule = call.residuals[: 1 + _num_tables(params)]
+    wrt = dataclasses.replace(wrt, by=tuple(moved))
+    return rec_second_p.bind(*call.primals, *schedule, *call.given, *dots, params=params, wrt=wrt)
+
+
+def _num_tables(params: Params) -> int:
+    return len(jax.tree.leaves(table_types(params.program, _layout(params))))
+
+
+def _layout(params: Params) -> Layout:
+    return params.layout(readers=True)
+
+
+def _num_given(params: Params, wrt: Wrt) -> int:
+    """How many cotangents and tangents it takes."""
+    return sum(differentiable(params)) + len(wrt.by)
+
+
+def _run_second(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    check_compilable(params)
+    call = LinearCall(operands, params, wrt, _num_given(params, wrt))
+    layout, cotangents = _layout(params), sum(differentiable(params))
+    tree = jax.tree.structure(table_types(params.program, layout))
+    tables = jax.tree.unflatten(tree, call.residuals[1:])
+
+    def once(*given: Any) -> list[Any]:
+        dual, full = dual_invocation(params, wrt.by, call.primals, given[cotangents:])
+        own = tuple(k for k in wrt.positions if k < params.num_outers)
+        types = list(map(_compat.aval_of, full))
+        backward = backward_cells(dual, layout, Wrt(own, (None,) * len(own)), types)
+        at = with_schedule(dual, layout, tables, full)
+        want = wanted(params, wrt)
+        outer_cts, root_cts = run_second(at, backward, given[:cotangents], want, wrt.without)
+        return [*outer_cts, *root_cts]
+
+    return over_stack(once, wrt.stack)(*call.given)
+
+
+@rec_second_p.def_impl
+def _second_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if not was_made(operands, params) or 0 in operands[-1].shape[: wrt.stack]:
+        return list(map(zeros_of, cotangent_types(operands, params, wrt)))
+    known = list(operands)
+    if state_of(known[params.num_operands :]) == BLANK:
+        known[params.num_operands : -_num_given(params, wrt)] = _made_afresh(known, params, wrt)
+    return run_compiled("rec_second", _run_second, params, known, wrt)
+
+
+def _made_afresh(operands: Sequence[Any], params: Params, wrt: Wrt) -> list[Any]:
+    """The state and the schedule of a run."""
+    own = dataclasses.replace(wrt, stack=0, by=(), without=())
+    made = rec_forward_p.bind(*operands[: params.num_operands], params=params, wrt=own)
+    first = len(outcome_types(params))
+    return made[first : first + 1 + _num_tables(params)]
+
+
+@rec_second_p.def_abstract_eval
+def _second_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
+    return cotangent_types(avals, params, wrt)
+
+
+_compat.register_lowering(rec_second_p, _run_second)
+
+
+def _second_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
+    call = LinearCall(primals, params, wrt, _num_given(params, wrt))
+    positions = (*wrt.positions, *(k for k in wrt.by if k not in wrt.positions))
+    tables = schedule_of(params, call.primals, call.state)
+    cotangents = sum(differentiable(params))
+
+    def run(params: Params, tables: Tables, operands: list[Any], given: list[Any]) -> list[Any]:
+        def once(*given: Any) -> list[Any]:
+            def pull(*moved: Any) -> list[Any]:
+                full = replaced(operands, wrt.by, moved)
+                cts = given[:cotangents]
+                return pulled_back(params, wrt, tables, full, wrt.positions, cts)
+
+            moved = [operands[k] for k in wrt.by]
+            return jax.jvp(pull, moved, list(given[cotangents:]))[1]
+
+        return over_stack(once, wrt.stack)(*given)
+
+    return jvp_of_replay("second", run, call, tables, positions, tangents)
+
+
+_compat.register_jvp(rec_second_p, _second_jvp)
+
+
+def _second_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    if any(pattern is not None for pattern in wrt.lanes):
+        raise UnsupportedError(
+            f"transposition of jax.vmap of a second derivative of {params.program.name}. "
+            "Differentiate what is mapped once more instead: jax.vmap of jax.grad of it."
+        )
+    types = cotangent_types(avals_of(operands), params, wrt)
+    exchanged = dataclasses.replace(
+        wrt, positions=wrt.by, lanes=(None,) * len(wrt.by), by=wrt.positions
+    )
+    return transposed(rec_second_p, types, cts, operands, len(wrt.by), params, exchanged)
+
+
+_compat.register_transpose(rec_second_p, _second_transpose)
+
+
+def _second_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
+    given = _num_given(params, wrt)
+    if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
+        return stack_given(rec_second_p, operands, dims, given, params, wrt)
+    size = axis_size(operands, dims)
+    first = len(operands) - len(wrt.by)
+    own, dots = list(operands[:first]), operands[first:]
+    axes, dot_axes = list(dims[:first]), dims[first:]
+    mapped = {
+        k
+        for k, d in [*enumerate(axes[: params.num_operands]), *zip(wrt.by, dot_axes, strict=True)]
+        if d is not _compat.not_mapped
+    }
+    repeated = {k: p for k, p in kept_apart(params, wrt).items() if k in mapped}
+    own, axes = repeated_by_lane(own, axes, repeated, size)
+    of_dots = {n: repeated[k] for n, k in enumerate(wrt.by) if k in repeated}
+    dots, dot_axes = repeated_by_lane(dots, dot_axes, of_dots, size, wrt.stack)
+    params = indexed_by_lane(params, repeated)
+    apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
+    apart += [k for k in wrt.by if k in mapped]
+    last = first - sum(differentiable(params))
+    batch, state = batch_taken(params, own[:last], axes[:last], size, apart)
+    plain = dataclasses.replace(wrt, stack=0, by=(), without=())
+    residuals = remade(state, batch.operands, batch.params, plain)
+    reports = collect_lanes(batch, state, plain, residuals)
+    schedule = residuals[: 1 + _num_tables(batch.params)]
+    cts = lay_out_cotangents(batch, wrt.stack, reports, own[last:], axes[last:])
+    moved = zip(wrt.by, dots, dot_axes, strict=True)
+    tangents = [lay_out_tangent(batch, k, x, d, wrt.stack) for k, x, d in moved]
+    lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
+    wide = dataclasses.replace(wrt, lanes=lanes)
+    values = [*batch.operands, *schedule, *cts, *tangents]
+    outs = rec_second_p.bind(*values, params=batch.params, wrt=wide)
+    return by_example(batch, wrt)(*outs), [wrt.stack] * len(outs)
+
+
+register_batching(rec_second_p, _second_batch)

@@ -1,0 +1,57 @@
+"""The program that computes a tangent beside every value.
+
+Its calls, firings and rows are those of the program that it is made of, so any schedule of one is
+one of the other. A part of a row has one more axis in front, of its value and its tangent; what a
+cell reads of the tangents of outer values are outer values more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax.core import ShapedArray
+
+from jaxrec.graph._moving import moving
+from jaxrec.split._bundles import row_type
+from jaxrec.split._cache import Cache
+from jaxrec.split._program import CellSpec, Program
+
+
+def with_tangents(program: Program, by: tuple[int, ...]) -> Program:
+    """The program with tangents.
+
+    Args:
+        program: without; none of its operations has a rule of its own for derivatives.
+        by: the operands that the tangents are taken by. Those of outer values are outer values of
+            the result, behind the others and in this order.
+    """
+    return program.cache.once(("with tangents", by), lambda: _make(program, by))
+
+
+def dual_type(aval: ShapedArray) -> ShapedArray:
+    """The type of a value and its tangent."""
+    if not jnp.issubdtype(aval.dtype, jnp.inexact):
+        return aval
+    return ShapedArray((2, *aval.shape), aval.dtype)
+
+
+def _make(program: Program, by: tuple[int, ...]) -> Program:
+    first = len(program.outers)
+    moved = [k for k in by if k < first]
+    tangents = {k: first + n for n, k in enumerate(moved)}
+    members = tuple(tuple(map(dual_type, mine)) for mine in program.members)
+    return dataclasses.replace(
+        program,
+        outers=(*program.outers, *(program.outers[k] for k in moved)),
+        cells=tuple(_with_tangents(spec, tangents) for spec in program.cells),
+        classes=tuple(map(row_type, members)),
+        members=members,
+        moving=frozenset(moving(program.graph, map(program.operand, by))),
+        cache=Cache(),
+    )
+
+
+def _with_tangents(spec: CellSpec, tangents: dict[int, int]) -> CellSpec:
+    more = (tangents[k] for k in spec.outers if k in tangents)
+    return dataclasses.replace(spec, outers=(*spec.outers, *more))
