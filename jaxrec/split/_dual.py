@@ -43,7 +43,7 @@ def _make(program: Program, by: tuple[int, ...]) -> Program:
     members = tuple(tuple(map(dual_type, mine)) for mine in program.members)
     return dataclasses.replace(
         program,
-        outers=(*program.outers, *(program.outers[k] for k in moved)),
+        outers=(*program.outers, *(dataclasses.replace(program.outers[k]) for k in moved)),
         cells=tuple(_with_tangents(spec, tangents) for spec in program.cells),
         classes=tuple(map(row_type, members)),
         members=members,
