@@ -75,6 +75,78 @@ def test_where_control_is_computed():
     np.testing.assert_allclose(jax.vmap(second)(xs), apart, rtol=1e-5, atol=1e-7)
 
 
+NESTED: dict[str, Any] = {
+    "jvp of jvp": lambda f: (
+        lambda w, v: jax.jvp(lambda w: jax.jvp(f, (w,), (v,))[1], (w,), (v,))[1]
+    ),
+    "grad of jvp": lambda f: lambda w, v: jax.grad(lambda w: jax.jvp(f, (w,), (v,))[1])(w),
+    "jvp of grad": lambda f: lambda w, v: jax.jvp(jax.grad(f), (w,), (v,))[1],
+    "grad of grad": lambda f: jax.grad(lambda w, v: jnp.vdot(jax.grad(f)(w), v)),
+}
+
+
+@pytest.mark.parametrize("nested", NESTED.values(), ids=NESTED.keys())
+def test_control_reads_values_and_no_tangents(nested):
+    """A choice by an array that both has a derivative and is closed over."""
+
+    @jr.rec_fn(max_calls=16)
+    def chosen(w, n):
+        def last():
+            return jr.cond(w.sum() > 1.0, lambda: w**3, lambda: 1.0 / w)
+
+        return jr.cond(n == 0, last, lambda: jnp.sin(chosen(w, n - 1)))
+
+    def plain(w):
+        return jnp.sin(w**3).sum()
+
+    w, v = jnp.array([0.5, 0.9]), jnp.array([-1.0, 0.3])
+    found = nested(lambda w: chosen(w, 1).sum())(w, v)
+    np.testing.assert_allclose(found, nested(plain)(w, v), rtol=1e-4)
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["weights are shared", "weights are mapped"])
+def test_of_weights_under_vmap_twice(both):
+    """Cotangents that are kept apart by example, of weights that the inner examples share."""
+
+    def loss(w, x):
+        return jnp.sum(shrunk(w, x, 3) ** 2)
+
+    def by_hand(w, x, n=3):
+        return (
+            jnp.where(jnp.sum(x * x) < 0.2, x, jnp.tanh(w @ by_hand(w, 0.7 * x, n - 1))) if n else x
+        )
+
+    ws = jnp.stack([0.5 * jnp.eye(2) + 0.1, 0.3 * jnp.eye(2) - 0.2])
+    xs = jnp.array([[0.3, 0.8], [0.9, 1.1], [1.0, -0.7]])
+
+    def mapped(loss):
+        inner = jax.vmap(jax.hessian(loss), (None, 0))
+        if both:
+            return jax.vmap(inner, (0, None))(ws, xs)
+        return inner(ws[0], xs)
+
+    np.testing.assert_allclose(
+        mapped(loss), mapped(lambda w, x: jnp.sum(by_hand(w, x) ** 2)), rtol=1e-4, atol=1e-6
+    )
+
+
+def test_memory_is_that_of_a_few_gradients():
+    """Nothing is kept for each wave that there might be."""
+
+    @jr.rec_fn(max_calls=2000)
+    def chain(w, n):
+        return jr.cond(n == 0, lambda: w[0], lambda: jnp.tanh(w @ chain(w, n - 1)))
+
+    def memory(fun):
+        found = jax.jit(fun).lower(jnp.eye(32), 10).compile().memory_analysis()
+        assert found is not None
+        return found.temp_size_in_bytes
+
+    once = jax.grad(lambda w, n: chain(w, n).sum())
+    twice = jax.grad(lambda w, n: once(w, n).sum())
+    assert memory(twice) < 6 * memory(once)
+
+
 def test_of_no_examples():
     second = jax.vmap(jax.grad(jax.grad(sines)))
     assert second(jnp.zeros(0), jnp.zeros(0, jnp.int32)).shape == (0,)

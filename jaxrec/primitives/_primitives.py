@@ -17,8 +17,9 @@ parameters are summed inside one schedule however many roots there are.
 The residuals are a cache: mathematically `rec_linear` and `rec_backward` are functions of the
 operands, which they also take. That is what makes the other rules simple. Batching recomputes the
 residuals with more lanes, since a tape has no axis for `vmap` to see, so what it makes of the
-residuals of an example is blank; and derivatives of these primitives go through `replay`, which JAX
-differentiates, on a schedule that is a constant.
+residuals of an example is blank; and derivatives of these primitives are those of another program
+(`_second_order.py`), or go through `replay`, which JAX differentiates, on a schedule that is a
+constant.
 """
 
 from __future__ import annotations
