@@ -32,6 +32,11 @@ class Wrt:
     by: tuple[int, ...] = ()
     without: tuple[int, ...] = ()
 
+    @staticmethod
+    def of(positions: tuple[int, ...]) -> Wrt:
+        """Some operands, each in its own layout."""
+        return Wrt(positions, (None,) * len(positions))
+
     @property
     def pairs(self) -> list[tuple[int, LanePattern | None]]:
         """Positions and lanes."""

@@ -145,7 +145,7 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
         return _reference_jvp(primals, tangents, positions, params)
     if params.executor != "host":  # which needs no capacity
         params = decide_capacity(params, primals)
-    wrt = Wrt(positions, (None,) * len(positions))
+    wrt = Wrt.of(positions)
     made = rec_forward_p.bind(*primals, params=params, wrt=wrt)
     count = len(outcome_types(params))
     outs, residuals = made[:count], made[count:]

@@ -14,15 +14,10 @@ from jaxrec.executors.host._run import run_host_backward
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.invocation._results import differentiable
-from jaxrec.primitives._batching import axis_size
+from jaxrec.primitives._batched_cotangents import batched_cotangents
 from jaxrec.primitives._cotangents import (
-    by_example,
     cotangent_types,
-    indexed_by_lane,
-    kept_apart,
-    lay_out_cotangents,
     pulled_back,
-    repeated_by_lane,
     wanted,
 )
 from jaxrec.primitives._primitives import (
@@ -34,14 +29,11 @@ from jaxrec.primitives._primitives import (
     run_compiled,
 )
 from jaxrec.primitives._rec_linear import avals_of, transposed
-from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._rec_second import second
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, split_residuals
 from jaxrec.primitives._second_order import by_given, has_dual, sum_of_tangents
 from jaxrec.primitives._stacking import (
-    collect_lanes,
-    stack_given,
     tangents_on_graph,
     was_made,
     with_residuals,
@@ -143,22 +135,7 @@ _compat.register_transpose(rec_backward_p, _backward_transpose)
 
 
 def _backward_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
-    given = sum(differentiable(params))
-    if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
-        return stack_given(rec_backward_p, operands, dims, given, params, wrt)
-    size = axis_size(operands, dims)
-    mapped = {k: p for k, p in kept_apart(params, wrt).items() if dims[k] is not _compat.not_mapped}
-    operands, dims = repeated_by_lane(operands, dims, mapped, size)
-    params = indexed_by_lane(params, mapped)
-    apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
-    batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
-    lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
-    wide = dataclasses.replace(wrt, lanes=lanes)
-    residuals = remade(state, batch.operands, batch.params, wrt)
-    reports = collect_lanes(batch, state, wrt, residuals)
-    cts = lay_out_cotangents(batch, wrt.stack, reports, operands[-given:], dims[-given:])
-    outs = rec_backward_p.bind(*batch.operands, *residuals, *cts, params=batch.params, wrt=wide)
-    return by_example(batch, wrt)(*outs), [wrt.stack] * len(outs)
+    return batched_cotangents(rec_backward_p, operands, dims, params, wrt)
 
 
 register_batching(rec_backward_p, _backward_batch)

@@ -173,7 +173,7 @@ def _by_operands(
         dual, full = dual_invocation(params, wrt.positions, call.primals, given)
         first, more = params.num_outers, dual.num_outers - params.num_outers
         positions = tuple(k if k < first else k + more for k in moved)
-        wide = Wrt(positions, (None,) * len(positions))
+        wide = Wrt.of(positions)
         residuals = remade(call.state, full, dual, wide)
         dots = [
             t if k < first else jnp.stack([t, jnp.zeros_like(t)], axis=1) for k, t in moved.items()
@@ -187,7 +187,7 @@ def _by_operands(
 def _jvp_of_replay(
     primals: Sequence[Any], tangents: Sequence[Any], params: Params, wrt: Wrt
 ) -> Any:
-    """The rule where there is no program with tangents."""
+    """The rule where there is no program with tangents, or it would have to run to be scheduled."""
     call = LinearCall(primals, params, wrt, len(wrt.positions))
     positions = moving(params, wrt.positions, list(map(_compat.aval_of, call.primals)))
     tables = schedule_of(params, call.primals, call.state)

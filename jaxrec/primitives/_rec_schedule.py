@@ -7,7 +7,6 @@ one by one, so it gets one that has an axis of examples like any other value.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -55,8 +54,7 @@ def _run_schedule(state: Any, *operands: Any, params: Params, surely: bool) -> l
 
     def nothing() -> list[Any]:
         tables = table_types(params.program, layout)
-        blank = jax.tree.map(lambda t: jnp.zeros(t.shape, t.dtype), tables)
-        return jax.tree.leaves(dataclasses.replace(blank, waves=blank.waves - 1))
+        return [jnp.zeros(t.shape, t.dtype) for t in jax.tree.leaves(tables)]
 
     return make() if surely else jax.lax.cond(state != UNTAKEN, make, nothing)
 

@@ -23,33 +23,25 @@ from jaxrec._errors import UnsupportedError
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells
 from jaxrec.invocation._params import Params, with_schedule
-from jaxrec.invocation._results import differentiable, outcome_types
-from jaxrec.primitives._batching import axis_size
+from jaxrec.invocation._results import differentiable
+from jaxrec.primitives._batched_cotangents import batched_cotangents
 from jaxrec.primitives._cotangents import (
-    by_example,
     cotangent_types,
-    indexed_by_lane,
-    kept_apart,
-    lay_out_cotangents,
-    lay_out_tangent,
     pulled_back,
-    repeated_by_lane,
     wanted,
 )
 from jaxrec.primitives._primitives import (
     check_compilable,
     over_stack,
-    rec_forward_p,
     rec_second_p,
     register_batching,
     run_compiled,
 )
 from jaxrec.primitives._rec_linear import avals_of, transposed
-from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
-from jaxrec.primitives._residuals import BLANK, LinearCall, jvp_of_replay, state_of
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay
 from jaxrec.primitives._second_order import dual_invocation, moved_operands
-from jaxrec.primitives._stacking import collect_lanes, stack_given, was_made, zeros_of
+from jaxrec.primitives._stacking import was_made, with_residuals, zeros_of
 from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.transpose._second import run_second
 
@@ -100,7 +92,7 @@ def _run_second(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
         dual, full = dual_invocation(params, wrt.by, call.primals, given[cotangents:])
         own = tuple(k for k in wrt.positions if k < params.num_outers)
         types = list(map(_compat.aval_of, full))
-        backward = backward_cells(dual, layout, Wrt(own, (None,) * len(own)), types)
+        backward = backward_cells(dual, layout, Wrt.of(own), types)
         at = with_schedule(dual, layout, tables, full)
         want = wanted(params, wrt)
         outer_cts, root_cts = run_second(at, backward, given[:cotangents], want, wrt.without)
@@ -113,18 +105,9 @@ def _run_second(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 def _second_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     if not was_made(operands, params) or 0 in operands[-1].shape[: wrt.stack]:
         return list(map(zeros_of, cotangent_types(operands, params, wrt)))
-    known = list(operands)
-    if state_of(known[params.num_operands :]) == BLANK:
-        known[params.num_operands : -_num_given(params, wrt)] = _made_afresh(known, params, wrt)
-    return run_compiled("rec_second", _run_second, params, known, wrt)
-
-
-def _made_afresh(operands: Sequence[Any], params: Params, wrt: Wrt) -> list[Any]:
-    """The state and the schedule of a run."""
-    own = dataclasses.replace(wrt, stack=0, by=(), without=())
-    made = rec_forward_p.bind(*operands[: params.num_operands], params=params, wrt=own)
-    first = len(outcome_types(params))
-    return made[first : first + 1 + _num_tables(params)]
+    given, last = _num_given(params, wrt), params.num_operands + 1 + _num_tables(params)
+    known = with_residuals(operands, params, Wrt.of(wrt.positions), given)
+    return run_compiled("rec_second", _run_second, params, [*known[:last], *known[-given:]], wrt)
 
 
 @rec_second_p.def_abstract_eval
@@ -176,39 +159,7 @@ _compat.register_transpose(rec_second_p, _second_transpose)
 
 
 def _second_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
-    given = _num_given(params, wrt)
-    if all(d is _compat.not_mapped for d in dims[: len(dims) - given]):
-        return stack_given(rec_second_p, operands, dims, given, params, wrt)
-    size = axis_size(operands, dims)
-    first = len(operands) - len(wrt.by)
-    own, dots = list(operands[:first]), operands[first:]
-    axes, dot_axes = list(dims[:first]), dims[first:]
-    mapped = {
-        k
-        for k, d in [*enumerate(axes[: params.num_operands]), *zip(wrt.by, dot_axes, strict=True)]
-        if d is not _compat.not_mapped
-    }
-    repeated = {k: p for k, p in kept_apart(params, wrt).items() if k in mapped}
-    own, axes = repeated_by_lane(own, axes, repeated, size)
-    of_dots = {n: repeated[k] for n, k in enumerate(wrt.by) if k in repeated}
-    dots, dot_axes = repeated_by_lane(dots, dot_axes, of_dots, size, wrt.stack)
-    params = indexed_by_lane(params, repeated)
-    apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
-    apart += [k for k in wrt.by if k in mapped]
-    last = first - sum(differentiable(params))
-    batch, state = batch_taken(params, own[:last], axes[:last], size, apart)
-    plain = dataclasses.replace(wrt, stack=0, by=(), without=())
-    residuals = remade(state, batch.operands, batch.params, plain)
-    reports = collect_lanes(batch, state, plain, residuals)
-    schedule = residuals[: 1 + _num_tables(batch.params)]
-    cts = lay_out_cotangents(batch, wrt.stack, reports, own[last:], axes[last:])
-    moved = zip(wrt.by, dots, dot_axes, strict=True)
-    tangents = [lay_out_tangent(batch, k, x, d, wrt.stack) for k, x, d in moved]
-    lanes = tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs)
-    wide = dataclasses.replace(wrt, lanes=lanes)
-    values = [*batch.operands, *schedule, *cts, *tangents]
-    outs = rec_second_p.bind(*values, params=batch.params, wrt=wide)
-    return by_example(batch, wrt)(*outs), [wrt.stack] * len(outs)
+    return batched_cotangents(rec_second_p, operands, dims, params, wrt, 1 + _num_tables(params))
 
 
 register_batching(rec_second_p, _second_batch)
