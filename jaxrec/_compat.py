@@ -7,6 +7,8 @@ jaxrec uses public names, and of their objects a few methods that the documentat
 import contextlib
 import functools
 import math
+import pathlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -32,6 +34,8 @@ try:
     from jax.experimental.key_reuse import _core as _key_reuse
 except ImportError:  # an experiment of JAX, which may end: then nothing asks
     _key_reuse = None
+
+_HOME = pathlib.Path(jax.__file__).parent
 
 Zero: Any = vars(_ad)["Zero"]
 _trace_context: Any = _config.trace_context
@@ -347,6 +351,23 @@ def called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     if eqn.primitive.name in ("custom_jvp_call", "custom_vjp_call"):
         return eqn.params["call_jaxpr"]
     return inlined(eqn)
+
+
+def is_of_jax(eqn: JaxprEqn) -> bool:
+    """Whether an equation is a function of JAX whose `custom_jvp` rule is its true derivative.
+
+    One that solves is none: its rule is of functions that the user gives it.
+    """
+    if eqn.primitive.name != "custom_jvp_call":
+        return False
+    jaxpr: Any = eqn.params["call_jaxpr"]
+    about = getattr(jaxpr, "jaxpr", jaxpr).debug_info
+    path = pathlib.Path(about.func_filename)
+    if not path.is_relative_to(_HOME) or path.name == "solves.py":
+        return False
+    module = ".".join((jax.__name__, *path.relative_to(_HOME).with_suffix("").parts))
+    function = getattr(sys.modules.get(module), about.func_name, None)
+    return isinstance(function, jax.custom_jvp)
 
 
 def opened(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -31,8 +31,12 @@ _RULES = {"custom_jvp_call", "custom_vjp_call"}
 
 
 def has_rule(eqn: JaxprEqn) -> bool:
-    """Whether an operation is, or contains, a function with a derivative rule of its own."""
-    return any(inner.primitive.name in _RULES for inner in within(eqn))
+    """Whether an operation is, or contains, a function with a derivative rule of the user's.
+
+    Of JAX's own functions the code of the rule has the derivative that the rule has.
+    """
+    rules = (inner for inner in within(eqn) if inner.primitive.name in _RULES)
+    return not all(map(_compat.is_of_jax, rules))
 
 
 def has_reverse_rule(eqn: JaxprEqn) -> bool:

@@ -130,12 +130,13 @@ def test_of_weights_under_vmap_twice(both):
     )
 
 
-def test_memory_is_that_of_a_few_gradients():
+@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.relu])
+def test_memory_is_that_of_a_few_gradients(activation):
     """Nothing is kept for each wave that there might be."""
 
     @jr.rec_fn(max_calls=2000)
     def chain(w, n):
-        return jr.cond(n == 0, lambda: w[0], lambda: jnp.tanh(w @ chain(w, n - 1)))
+        return jr.cond(n == 0, lambda: w[0], lambda: activation(w @ chain(w, n - 1)))
 
     def memory(fun):
         found = jax.jit(fun).lower(jnp.eye(32), 10).compile().memory_analysis()

@@ -21,7 +21,7 @@ from jaxrec.graph._moving import places_moved
 
 def is_opaque(op: Prim) -> bool:
     """Whether an operation is, or contains, a function that has a rule or is checkpointed."""
-    return has_rule(op.eqn) or _compat.inlined(op.eqn) is not None
+    return has_rule(op.eqn) or _compat.called(op.eqn) is not None
 
 
 def without_rules(

@@ -46,7 +46,7 @@ def moving(
 
 
 def ruled(graph: Graph) -> tuple[Prim, ...]:
-    """The operations that have derivative rules of their own."""
+    """The operations that have derivative rules of the user's."""
     ops = (op for function in graph.functions for op in walk(function.body))
     return tuple(op for op in ops if isinstance(op, Prim) and has_rule(op.eqn))
 

@@ -22,7 +22,7 @@ def with_tangents(program: Program, by: tuple[int, ...]) -> Program:
     """The program with tangents.
 
     Args:
-        program: without; none of its operations has a rule of its own for derivatives.
+        program: without; none of its operations has a derivative rule of the user's.
         by: the operands that the tangents are taken by. Those of outer values are outer values of
             the result, behind the others and in this order.
     """

@@ -175,7 +175,7 @@ class Program:
 
     @property
     def has_rules(self) -> bool:
-        """Whether operations have rules of their own for derivatives."""
+        """Whether operations have rules of the user's for derivatives."""
         return bool(self._ruled)
 
     @functools.cached_property
