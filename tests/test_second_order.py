@@ -148,6 +148,77 @@ def test_memory_is_that_of_a_few_gradients(activation):
     assert memory(twice) < 6 * memory(once)
 
 
+WEIGHTS, VECTORS = jnp.array([[0.5, 0.2], [-0.3, 0.8]]), jnp.array([[0.9, 0.1], [0.4, -0.7]])
+
+
+def by_hand_shrunk(w, x, n):
+    if jnp.sum(x * x) < 0.2 or n <= 0:
+        return x
+    return jnp.tanh(w @ by_hand_shrunk(w, 0.7 * x, n - 1))
+
+
+class TestGradientsByExample:
+    """By weights that all examples share: their cotangents are apart, and differentiated."""
+
+    @staticmethod
+    def norms(fun: Any, of_all: Any) -> Any:
+        """By the weights, of the norms of the gradients by them."""
+
+        def of_one(w, x):
+            return jnp.sum(jax.grad(lambda w: jnp.sum(fun(w, x, 3) ** 2))(w) ** 2)
+
+        return jax.grad(lambda w: of_all(of_one, w))(WEIGHTS)
+
+    @staticmethod
+    def adapted(fun: Any, of_all: Any) -> Any:
+        """By the weights, of losses after a step of each example's own (Finn et al. 2017)."""
+
+        def of_one(w, x):
+            def loss(w):
+                return jnp.sum(fun(w, x, 3) ** 2)
+
+            return loss(w - 0.1 * jax.grad(loss)(w))
+
+        return jax.grad(lambda w: of_all(of_one, w))(WEIGHTS)
+
+    @staticmethod
+    def of_head(fun: Any, of_all: Any) -> Any:
+        """By what the results go through, of the norms of the gradients by the weights."""
+
+        def of_one(head, x):
+            return jnp.sum(jax.grad(lambda w: head @ fun(w, x, 3))(WEIGHTS) ** 2)
+
+        return jax.grad(lambda head: of_all(of_one, head))(jnp.array([1.0, -0.5]))
+
+    @staticmethod
+    def mapped(of_one: Any, shared: Any) -> Any:
+        return jnp.sum(jax.vmap(of_one, (None, 0))(shared, VECTORS))
+
+    @pytest.mark.parametrize(
+        ("executor", "loss"),
+        [("graph", "norms"), ("graph", "adapted"), ("graph", "of_head"), ("host", "adapted")],
+    )
+    def test_gradients_of_what_they_make(self, executor, loss):
+        with jr.executor(executor):
+            found = getattr(self, loss)(shrunk, self.mapped)
+        expected = getattr(self, loss)(
+            by_hand_shrunk, lambda of_one, shared: sum(of_one(shared, x) for x in VECTORS)
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+    def test_mapped_once_more(self):
+        def of_group(group):
+            def mapped(of_one: Any, shared: Any) -> Any:
+                return jnp.sum(jax.vmap(of_one, (None, 0))(shared, group))
+
+            return self.norms(shrunk, mapped)
+
+        groups = jnp.stack([VECTORS, 0.8 * VECTORS, -VECTORS])
+        found = jax.jit(jax.vmap(of_group))(groups)
+        for group, slope in zip(groups, found, strict=True):
+            np.testing.assert_allclose(slope, of_group(group), rtol=1e-4, atol=1e-6)
+
+
 def test_of_no_examples():
     second = jax.vmap(jax.grad(jax.grad(sines)))
     assert second(jnp.zeros(0), jnp.zeros(0, jnp.int32)).shape == (0,)

@@ -472,9 +472,17 @@ def test_transposes_of_transposes():
     def of_sine(w, x, n):
         return jr.cond(n <= 0, lambda: x, lambda: sine(w * of_sine(w, x, n - 1)))
 
-    pulls = jax.vmap(lambda y: jax.vjp(lambda w: of_sine(w, y, 2), w)[1](y)[0])
-    with pytest.raises(jr.UnsupportedError, match="Transpose the pullback and map that"):
-        jax.linear_transpose(pulls, jnp.ones((2, 2)))(jnp.ones((2, 2)))
+    def pull_of(fun):
+        return jax.vmap(lambda y: jax.vjp(lambda w: fun(w, x, 2), w)[1](y)[0])
+
+    def by_hand(w, x, n):
+        return x if n <= 0 else jnp.sin(w * by_hand(w, x, n - 1))
+
+    cts = jnp.array([[1.0, -1.0], [0.5, 2.0], [0.0, 3.0]])
+    found, expected = (
+        jax.linear_transpose(pull_of(fun), cts)(cts)[0] for fun in (of_sine, by_hand)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_wrong_index_in_a_branch_that_does_not_run():

@@ -9,7 +9,6 @@ from typing import Any
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec._errors import UnsupportedError
 from jaxrec.executors.host._run import run_host_backward
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, with_schedule
@@ -28,7 +27,6 @@ from jaxrec.primitives._primitives import (
     register_batching,
     run_compiled,
 )
-from jaxrec.primitives._rec_linear import avals_of, transposed
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._rec_second import second
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, split_residuals
@@ -38,6 +36,13 @@ from jaxrec.primitives._stacking import (
     was_made,
     with_residuals,
     zeros_of,
+)
+from jaxrec.primitives._transposed import (
+    apart_by_lane,
+    avals_of,
+    filled,
+    transposed,
+    wanted_of,
 )
 from jaxrec.schedule._layout import Tables
 from jaxrec.transpose._backward import run_backward
@@ -120,15 +125,12 @@ _compat.register_jvp(rec_backward_p, _backward_jvp)
 
 
 def _backward_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
-    if any(pattern is not None for pattern in wrt.lanes):
-        raise UnsupportedError(
-            f"transposition of jax.vmap of a pullback of {params.program.name}. Transpose the "
-            "pullback and map that, or differentiate it: jax.vjp(pullback, ...)."
-        )
-    types = cotangent_types(avals_of(operands), params, wrt)
-    given = sum(differentiable(params))
-    wrt = dataclasses.replace(wrt, without=())
-    return transposed(rec_linear_p, types, cts, operands, given, params, wrt)
+    types, given = cotangent_types(avals_of(operands), params, wrt), sum(differentiable(params))
+    known, linear = operands[:-given], operands[-given:]
+    laid, params, _ = apart_by_lane(known, params, wrt)
+    wrt = dataclasses.replace(Wrt.of(wrt.positions), stack=wrt.stack)
+    found = transposed(rec_linear_p, laid, filled(cts, types), params, wrt)
+    return [None] * len(known) + wanted_of(linear, found)
 
 
 _compat.register_transpose(rec_backward_p, _backward_transpose)

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
 
 from jaxrec import _compat
 from jaxrec._order import hidden_zero
@@ -47,6 +46,7 @@ from jaxrec.primitives._stacking import (
     with_residuals,
     zeros_of,
 )
+from jaxrec.primitives._transposed import avals_of, filled, transposed, wanted_of
 from jaxrec.schedule._layout import Tables
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import has_cotangent
@@ -103,46 +103,13 @@ def _linear_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
 _compat.register_lowering(rec_linear_p, _run_linear)
 
 
-def transposed(
-    other: Primitive,
-    types: Sequence[ShapedArray],
-    cts: Sequence[Any],
-    operands: Sequence[Any],
-    given: int,
-    params: Params,
-    wrt: Wrt,
-) -> list[Any]:
-    """The transpose of a linear primitive is the other one, on the cotangents of its results.
-
-    Args:
-        other: the primitive that it becomes.
-        types: of its results.
-        cts: their cotangents.
-        operands: of the primitive, of which it is linear in the last `given`.
-        given: see there.
-        params: its parameters.
-        wrt: of the other primitive.
-    """
-    known, linear = list(operands[:-given]), operands[-given:]
-    pairs = zip(cts, types, strict=True)
-    full = [zeros_of(a) if type(ct) is _compat.Zero else ct for ct, a in pairs]
-    vma = _compat.common_vma([_compat.aval_of(x) for x in [*known, *full]])
-    full = [_compat.vary_over(x, vma) for x in full]
-    found = other.bind(*known, *full, params=params, wrt=wrt)
-    pairs = zip(linear, found, strict=True)
-    return [None] * len(known) + [ct if _compat.is_undefined_primal(x) else None for x, ct in pairs]
-
-
-def avals_of(operands: Sequence[Any]) -> list[Any]:
-    """The types of operands of which some are unknown."""
-    return [x.aval if _compat.is_undefined_primal(x) else _compat.aval_of(x) for x in operands]
-
-
 def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     types, given = _linear_types(*avals_of(operands), params=params, wrt=wrt), len(wrt.positions)
+    known, linear = operands[:-given], operands[-given:]
     without = tuple(k for k, ct in enumerate(cts) if type(ct) is _compat.Zero)
     wrt = dataclasses.replace(wrt, without=without)
-    return transposed(rec_backward_p, types, cts, operands, given, params, wrt)
+    found = transposed(rec_backward_p, known, filled(cts, types), params, wrt)
+    return [None] * len(known) + wanted_of(linear, found)
 
 
 _compat.register_transpose(rec_linear_p, _linear_transpose)

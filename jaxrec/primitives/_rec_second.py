@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
-from jaxrec._errors import UnsupportedError
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells
 from jaxrec.invocation._params import Params, with_schedule
@@ -37,11 +36,17 @@ from jaxrec.primitives._primitives import (
     register_batching,
     run_compiled,
 )
-from jaxrec.primitives._rec_linear import avals_of, transposed
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import LinearCall, jvp_of_replay
 from jaxrec.primitives._second_order import dual_invocation, moved_operands
 from jaxrec.primitives._stacking import was_made, with_residuals, zeros_of
+from jaxrec.primitives._transposed import (
+    apart_by_lane,
+    avals_of,
+    filled,
+    transposed,
+    wanted_of,
+)
 from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.transpose._second import run_second
 
@@ -143,16 +148,17 @@ _compat.register_jvp(rec_second_p, _second_jvp)
 
 
 def _second_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
-    if any(pattern is not None for pattern in wrt.lanes):
-        raise UnsupportedError(
-            f"transposition of jax.vmap of a second derivative of {params.program.name}. "
-            "Differentiate what is mapped once more instead: jax.vmap of jax.grad of it."
-        )
-    types = cotangent_types(avals_of(operands), params, wrt)
-    exchanged = dataclasses.replace(
-        wrt, positions=wrt.by, lanes=(None,) * len(wrt.by), by=wrt.positions
-    )
-    return transposed(rec_second_p, types, cts, operands, len(wrt.by), params, exchanged)
+    types, given = cotangent_types(avals_of(operands), params, wrt), len(wrt.by)
+    cotangents = sum(differentiable(params))
+    known, linear = operands[: -given - cotangents], operands[-given:]
+    laid, params, apart = apart_by_lane(known, params, wrt)
+    exchanged = dataclasses.replace(Wrt.of(wrt.by), stack=wrt.stack, by=wrt.positions)
+    dots = [*operands[-given - cotangents : -given], *filled(cts, types)]
+    found = transposed(rec_second_p, laid, dots, params, exchanged)
+    of_shared = [
+        jnp.sum(x, wrt.stack) if k in apart else x for k, x in zip(wrt.by, found, strict=True)
+    ]
+    return [None] * (len(operands) - given) + wanted_of(linear, of_shared)
 
 
 _compat.register_transpose(rec_second_p, _second_transpose)
