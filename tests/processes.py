@@ -9,11 +9,18 @@ import textwrap
 from pathlib import Path
 
 
-def check_in_a_process(script: str, devices: int = 1) -> None:
-    """Runs a program that prints "done" at its end, where JAX sees so many devices."""
+def check_in_a_process(script: str, devices: int = 1, **environment: str) -> None:
+    """Runs a program that prints "done" at its end, where JAX sees so many devices.
+
+    Args:
+        script: the program.
+        devices: see above.
+        environment: variables of its environment.
+    """
+    jax = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)},
+        env={**os.environ, **jax, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from processes import check_in_a_process
 from waves import sine, tanh
 
 import jaxrec as jr
@@ -337,3 +338,52 @@ def test_a_rule_that_makes_something_of_nothing(executor):
     with jr.executor(executor):
         found = jax.grad(lambda w: f(w, 0.3, 2)[0])(0.7)
     np.testing.assert_allclose(found, jax.grad(plain)(0.7), rtol=1e-5)
+
+
+def test_convolutions_in_double_precision():
+    """Their rows are not apart, and memory that is fresh holds numbers that are none."""
+    check_in_a_process(
+        """
+        import jax, numpy as np, jaxrec as jr
+        import jax.numpy as jnp
+
+        jax.config.update("jax_enable_x64", True)
+
+        @jr.rec_fn(max_calls=60)
+        def planned(w, n):
+            def product():
+                return jnp.convolve(planned(w, n - 1), planned(0.5 * w, n - 2))[:3]
+
+            return jr.cond(n < 2, lambda: jnp.sin(w), product)
+
+        @jr.rec_fn(max_calls=60)
+        def stepped(w, n):
+            def product():
+                return jax.lax.scan(
+                    lambda x, y: (jnp.convolve(x, y)[:3], None), stepped(w + 0.3, n), w[None]
+                )[0]
+
+            return jr.cond(w.sum() > n, lambda: jnp.sin(w), product)
+
+        def by_hand(w, n):
+            if n < 2:
+                return jnp.sin(w)
+            return jnp.convolve(by_hand(w, n - 1), by_hand(0.5 * w, n - 2))[:3]
+
+        def step_by_step(w, n):
+            return jnp.sin(w) if w.sum() > n else jnp.convolve(step_by_step(w + 0.3, n), w)[:3]
+
+        ws, ns = 0.2 * jnp.arange(9.0).reshape(3, 3), jnp.array([5, 2, 4])
+        cases = [("graph", planned, by_hand), ("host", planned, by_hand)]
+        cases += [("graph", stepped, step_by_step)]
+        for executor, fun, plain in cases:
+            of = jax.value_and_grad(lambda w, n: jnp.sum(fun(w, n)))
+            with jr.executor(executor):
+                found = jax.vmap(of)(ws, ns)
+            for k, got in enumerate(zip(*found)):
+                want = jax.value_and_grad(lambda w: jnp.sum(plain(w, ns[k])))(ws[k])
+                jax.tree.map(np.testing.assert_allclose, got, want)
+        print("done")
+        """,
+        MALLOC_PERTURB_="1",
+    )

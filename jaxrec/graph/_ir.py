@@ -234,9 +234,14 @@ def within(op: Op) -> Iterator[Op]:
 
 def names_of(op: Op) -> Iterator[str]:
     """The names of the JAX operations that an operation is and holds, those in loops included."""
+    return (eqn.primitive.name for eqn in equations_of(op))
+
+
+def equations_of(op: Op) -> Iterator[JaxprEqn]:
+    """The JAX operations that an operation is and holds, those in loops included."""
     for inner in within(op):
         if isinstance(inner, Prim):
-            yield from (eqn.primitive.name for eqn in _jaxprs.within(inner.eqn))
+            yield from _jaxprs.within(inner.eqn)
 
 
 def reads(op: Op) -> tuple[Atom, ...]:

@@ -2,27 +2,45 @@
 
 What only outer values go into could be computed once, before the recursion, and a wave computes
 rows that are no call. That a loop has no end, and that Python is called, is seen even if nothing
-reads the result; so is a recursion, which the rule of a derivative may start.
+reads the result; so is a recursion, which the rule of a derivative may start. And a convolution may
+give its rows what stands in the others.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+from jax.extend.core import JaxprEqn
+
 from jaxrec._jaxprs import equations
-from jaxrec.graph._ir import Op, names_of
+from jaxrec.graph._ir import Op, equations_of, names_of
 
 
 def has_to_wait(ops: Iterable[Op]) -> bool:
-    """Whether some operation may never end, or calls Python."""
-    return any(map(waits, _all_names(ops)))
+    """Whether some operation may never end, calls Python, or mixes rows."""
+    return any(map(_waits, itertools.chain.from_iterable(map(equations_of, ops))))
 
 
 def jaxpr_has_to_wait(jaxpr: Any) -> bool:
     """The same of the equations of a jaxpr."""
-    return any(waits(eqn.primitive.name) for eqn in equations([jaxpr]))
+    return any(map(_waits, equations([jaxpr])))
+
+
+def _waits(eqn: JaxprEqn) -> bool:
+    return waits(eqn.primitive.name) or _mixes_rows(eqn)
+
+
+def _mixes_rows(eqn: JaxprEqn) -> bool:
+    """Whether a row that is not a number may make others so.
+
+    In double precision XLA convolves each row with a kernel of its own as it convolves all rows
+    with all kernels, of which most are then zeros.
+    """
+    dtypes = (np.float64, np.complex128)
+    return eqn.primitive.name == "conv_general_dilated" and eqn.invars[0].aval.dtype in dtypes
 
 
 def waits(name: str) -> bool:
@@ -32,8 +50,4 @@ def waits(name: str) -> bool:
 
 def calls_host(ops: Iterable[Op]) -> bool:
     """Whether some operation calls a Python function."""
-    return any("callback" in name for name in _all_names(ops))
-
-
-def _all_names(ops: Iterable[Op]) -> Iterator[str]:
-    return itertools.chain.from_iterable(map(names_of, ops))
+    return any("callback" in name for op in ops for name in names_of(op))
