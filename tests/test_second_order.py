@@ -219,6 +219,24 @@ class TestGradientsByExample:
             np.testing.assert_allclose(slope, of_group(group), rtol=1e-4, atol=1e-6)
 
 
+def test_where_a_derivative_is_a_loop():
+    """That of a draw from the gamma distribution, which JAX differentiates forward alone."""
+
+    def drawn(x):
+        return 0.1 * jax.random.gamma(jax.random.key(0), 1 + x * x)
+
+    @jr.rec_fn
+    def draws(x, n):
+        return jr.cond(n == 0, lambda: x, lambda: drawn(draws(0.7 * x, n - 1)) + x)
+
+    def of(f):
+        return jax.jit(jax.hessian(lambda x: jnp.sum(f(x)) ** 2))(POINTS)
+
+    np.testing.assert_allclose(
+        of(lambda x: draws(x, 2)), of(lambda x: drawn(drawn(0.49 * x) + 0.7 * x) + x), rtol=1e-4
+    )
+
+
 def test_of_no_examples():
     second = jax.vmap(jax.grad(jax.grad(sines)))
     assert second(jnp.zeros(0), jnp.zeros(0, jnp.int32)).shape == (0,)

@@ -20,10 +20,15 @@ from jaxrec.invocation._params import Params
 from jaxrec.split._dual import with_tangents
 from jaxrec.transpose._cells import has_cotangent
 
+_FORWARD_TWICE = {"random_gamma"}
+"""Operations whose derivative is a loop, which JAX differentiates in forward mode only."""
+
 
 def has_dual(params: Params) -> bool:
     """Whether there is such a program: derivatives are symmetric, and these are the first taken."""
-    return not params.program.has_rules and params.program.moving is None
+    program = params.program
+    is_first = not program.has_rules and program.moving is None
+    return is_first and _FORWARD_TWICE.isdisjoint(program.operations)
 
 
 def dual_invocation(

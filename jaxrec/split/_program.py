@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
-from jaxrec.graph._ir import Atom, Graph, Prim, Value, has_derivative, region_atoms
+from jaxrec.graph._ir import (
+    Atom,
+    Graph,
+    Prim,
+    Value,
+    has_derivative,
+    names_of,
+    region_atoms,
+)
 from jaxrec.graph._moving import moving, ruled
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
@@ -177,6 +185,12 @@ class Program:
     def has_rules(self) -> bool:
         """Whether operations have rules of the user's for derivatives."""
         return bool(self._ruled)
+
+    @functools.cached_property
+    def operations(self) -> frozenset[str]:
+        """The names of the operations of JAX that it holds, those in loops included."""
+        bodies = (function.body for function in self.graph.functions)
+        return frozenset(name for body in bodies for op in body.ops for name in names_of(op))
 
     @functools.cached_property
     def counts_orders(self) -> bool:
