@@ -120,6 +120,10 @@ class TestTypes:
         ):
             jr.rec_fn(lambda x: "text")(1.0)
 
+    def test_a_function_without_parameters_that_are_known(self):
+        with pytest.raises(jr.SignatureError, match=r"the parameters of max, .* calls it instead"):
+            jr.rec_fn(max)
+
     def test_arguments_do_not_fit_the_parameters(self):
         with pytest.raises(
             jr.SignatureError, match=r"total\(w, tree, i\) is called .*argument: 'i'"

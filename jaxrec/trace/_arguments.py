@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxrec._errors import SignatureError
-from jaxrec.trace._parameters import name_of
+from jaxrec.trace._parameters import name_of, signature_of
 
 
 class Arguments:
@@ -23,7 +23,7 @@ class Arguments:
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:
-        self.signature = inspect.signature(fun)
+        self.signature = signature_of(fun)
         self._name = name_of(fun)
         kinds = {parameter.kind for parameter in self.signature.parameters.values()}
         by_position = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}

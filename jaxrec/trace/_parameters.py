@@ -40,6 +40,21 @@ def _listed(option: str, value: Any, of: type, title: str) -> list[Any]:
     return items
 
 
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature:
+    """The parameters of a function.
+
+    Raises:
+        SignatureError: Python does not know them.
+    """
+    try:
+        return inspect.signature(fun)
+    except ValueError:
+        raise SignatureError(
+            f"Python does not know the parameters of {name_of(fun)}, which is not written in it. "
+            "Decorate a function that calls it instead."
+        ) from None
+
+
 def static_names(fun: Callable[..., Any], **options: Any) -> dict[str, frozenset[str]]:
     """The names of the static parameters that each option gives.
 
@@ -50,7 +65,7 @@ def static_names(fun: Callable[..., Any], **options: Any) -> dict[str, frozenset
     Raises:
         SignatureError: there is no such parameter.
     """
-    names, title = list(inspect.signature(fun).parameters), name_of(fun)
+    names, title = list(signature_of(fun).parameters), name_of(fun)
     return {
         option: frozenset(_STATIC[option](option, value, names, title))
         for option, value in options.items()
