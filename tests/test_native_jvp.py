@@ -448,3 +448,15 @@ def test_higher_orders_of_zeros() -> None:
     assert [float(f(0.0, 2)) for f in (squares, jax.grad(squares))] == [0, 0]
     assert float(jax.grad(jax.grad(squares))(0.0, 2)) == 18
     assert float(jax.grad(jax.grad(jax.grad(squares)))(0.0, 2)) == 24
+
+
+def test_a_bound_on_calls_holds_where_only_the_derivative_is_asked_for():
+    @jr.rec_fn(max_calls=5)
+    def scaled(x, y, n):
+        return jr.cond(n == 0, lambda: x * y, lambda: scaled(1.5 * x, y, n - 1))
+
+    slopes = jax.jit(jax.grad(scaled, (0, 1)))
+    assert_close(slopes(1.0, 2.0, 4), (2 * 1.5**4, 1.5**4), 1e-6)
+    errors = jax.errors.JaxRuntimeError, ValueError  # of a jit that fails in its first call
+    with pytest.raises(errors, match="CapacityError: scaled made"):
+        jax.block_until_ready(slopes(1.0, 2.0, 5))

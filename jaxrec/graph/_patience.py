@@ -39,8 +39,10 @@ def _mixes_rows(eqn: JaxprEqn) -> bool:
     In double precision XLA convolves each row with a kernel of its own as it convolves all rows
     with all kernels, of which most are then zeros.
     """
-    dtypes = (np.float64, np.complex128)
-    return eqn.primitive.name == "conv_general_dilated" and eqn.invars[0].aval.dtype in dtypes
+    if eqn.primitive.name != "conv_general_dilated":
+        return False
+    aval: Any = eqn.invars[0].aval
+    return aval.dtype in (np.float64, np.complex128)
 
 
 def waits(name: str) -> bool:

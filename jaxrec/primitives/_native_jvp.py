@@ -92,7 +92,7 @@ class _Derivative:
         params: Params,
     ) -> list[Any]:
         """The columns of the Jacobian of each result that moves: `[directions, lanes, ...]`."""
-        own = self._params(params)
+        own = self._params(params, len(directions[0]))
         values = list(map(params.program.operand, range(len(primals))))
         known = dict(zip(values, primals, strict=True))
         moved = [self.tangents[values[k]] for k in positions]
@@ -106,7 +106,7 @@ class _Derivative:
 
         return jax.vmap(along)(*directions)
 
-    def _params(self, params: Params) -> Params:
+    def _params(self, params: Params, directions: int) -> Params:
         patterns = dict(zip(params.program.outers, params.patterns, strict=True))
         outers = [self._origins.get(v, v) for v in self.program.outers]
         return dataclasses.replace(
@@ -114,7 +114,7 @@ class _Derivative:
             program=self.program,
             # All calls may have one tangent where they have arguments of their own.
             patterns=tuple(patterns.get(v, (1, params.lanes)) for v in outers),
-            declared=None,  # it is for the calls that the value makes
+            declared=None if params.declared is None else params.declared * directions,
             max_calls=None,
         )
 
