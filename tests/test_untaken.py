@@ -117,3 +117,20 @@ def test_nan_that_nobody_sees(executor: str) -> None:
 
     with jr.executor(executor), jax.debug_nans(True):
         assert float(f(-1.0, 3)) == 2
+
+
+@executors
+def test_nan_that_only_a_residual_has(executor: str) -> None:
+    """A cell that no call decides about runs for the base case too."""
+
+    @jr.rec_fn
+    def f(x: Any, n: Any) -> Any:
+        return jr.cond(n == 0, lambda: x, lambda: jnp.sin(f(x, n - 1)) * jnp.sqrt(n - 1.0))
+
+    def slope(of: Any) -> Any:
+        return jax.grad(lambda x: of(x, 3).sum())(jnp.ones(3))
+
+    with jr.executor(executor), jax.debug_nans(True):
+        assert not slope(f).any()
+        with pytest.raises(FloatingPointError, match=r"nan"):
+            slope(lambda x, n: f(x - jnp.inf, n))

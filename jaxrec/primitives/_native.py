@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _compat
+from jaxrec._checks import check_results
 from jaxrec._host_options import default_device
 from jaxrec.invocation._params import ControlArrays, Params
 from jaxrec.invocation._results import outcome_types
@@ -47,7 +48,7 @@ class Prepared:
     def check(self, made: Sequence[Any]) -> None:
         """Raises if a result is what `jax_debug_nans` or `jax_debug_infs` looks for."""
         if self._may_be_bad:
-            _check_results(self.params.program.name, made)
+            check_results(self.params.program.name, made)
 
 
 def prepared(params: Params) -> Prepared:
@@ -79,19 +80,6 @@ def on_device(made: Sequence[Any]) -> list[Any]:
     """Results as arrays of JAX: those that the machine has made, on JAX's default device."""
     put = _compat.Put(default_device())
     return [put(x, _compat.aval_of(x)) if isinstance(x, np.ndarray) else x for x in made]
-
-
-def _check_results(function: str, made: Sequence[Any]) -> None:
-    looked_for = {
-        "nan": _compat.setting("jax_debug_nans") and np.isnan,
-        "inf": _compat.setting("jax_debug_infs") and np.isinf,
-    }
-    for name, is_bad in looked_for.items():
-        if is_bad and any(np.any(is_bad(np.asarray(x, np.float64))) for x in made):
-            raise FloatingPointError(
-                f"invalid value ({name}) in the result of {function}. "
-                'jr.executor("reference") tells which operation makes it.'
-            )
 
 
 def _roots(params: Params, native: NativeProgram) -> list[Any]:

@@ -31,6 +31,7 @@ import jax
 from jax.extend.core import Primitive
 
 from jaxrec import _compat
+from jaxrec._checks import checks
 from jaxrec._errors import RUN_TIME_ERRORS, UnsupportedError, from_runtime
 from jaxrec.executors.host._tasks import Kernel
 from jaxrec.invocation._differentiated import Wrt
@@ -93,8 +94,7 @@ def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any
         return jax.jit(run)
 
     # Where JAX looks through results for NaN, tapes have rows of zeros; it would not compile again.
-    checks = _compat.setting("jax_debug_nans"), _compat.setting("jax_debug_infs")
-    return params.program.cache.once((kind, params, wrt, checks), make)
+    return params.program.cache.once((kind, params, wrt, checks()), make)
 
 
 def run_compiled(

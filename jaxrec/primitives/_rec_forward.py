@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._checks import check_results, checks
 from jaxrec._order import zero_tangent
 from jaxrec.executors.host._run import run_host_forward
 from jaxrec.invocation._differentiated import Wrt, backward_of
@@ -41,11 +42,16 @@ def run_forward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
 @rec_forward_p.def_impl
 def _forward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
+    count = len(outcome_types(params))
     if params.executor == "host":
         made = _compat.as_if_alone(lambda *own: run_host_forward(params, wrt, own), operands)
-        count = len(outcome_types(params))
         return [*made[:count], jnp.int32(MADE), *made[count:]]
-    return run_compiled("rec_forward", run_forward, params, operands, wrt)
+    if not any(checks()):
+        return run_compiled("rec_forward", run_forward, params, operands, wrt)
+    with _compat.without_checks():  # a residual may be of a branch that its call does not take
+        made = run_compiled("rec_forward", run_forward, params, operands, wrt)
+    check_results(params.program.name, made[:count])
+    return made
 
 
 @rec_forward_p.def_abstract_eval

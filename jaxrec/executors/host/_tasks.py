@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec import _compat, _core
+from jaxrec._checks import checks
 from jaxrec.split._cache import Cache
 
 AHEAD = 8
@@ -69,7 +70,7 @@ class TaskList:
     def __init__(self, cache: Cache, one_thread: bool = False) -> None:
         self._cache = cache
         self._one_thread = one_thread
-        self.checks = _checks()
+        self.checks = checks()
         self._types: list[Any] = []
         self._tasks: list[tuple[Any, ...]] = []
         self._words = 0
@@ -231,10 +232,6 @@ def _compiled(
         lowered = jax.jit(fun, donate_argnums=donated, keep_unused=True).lower(*args)
         written = tuple(lowered.out_info)[1:]
         return Kernel(lowered.compile(compiler_options=options), written)
-
-
-def _checks() -> tuple[bool, bool]:
-    return bool(_compat.setting("jax_debug_nans")), bool(_compat.setting("jax_debug_infs"))
 
 
 def token_of(words: Any) -> Any:
