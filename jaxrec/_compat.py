@@ -362,7 +362,7 @@ def is_of_jax(eqn: JaxprEqn) -> bool:
         return False
     jaxpr: Any = eqn.params["call_jaxpr"]
     about = getattr(jaxpr, "jaxpr", jaxpr).debug_info
-    path = pathlib.Path(about.func_filename)
+    path = pathlib.Path(str(about.func_filename))  # of what Python did not write, there is none
     if not path.is_relative_to(_HOME) or path.name == "solves.py":
         return False
     module = ".".join((jax.__name__, *path.relative_to(_HOME).with_suffix("").parts))

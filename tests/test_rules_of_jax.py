@@ -53,7 +53,23 @@ def test_they_count_no_derivatives(name):
     assert not any(rules(FUNCTIONS[name]))
 
 
-@pytest.mark.parametrize("fun", [tanh_of_another_slope(), jax.jit(tanh_of_another_slope())])
+class Sine:
+    """A function that no file has the source of."""
+
+    def __call__(self, x):
+        return jnp.sin(x)
+
+
+def of_an_object() -> Any:
+    fun = jax.custom_jvp(Sine())
+    fun.defjvps(lambda t, _, x: 2 * t * x)
+    return fun
+
+
+USERS = [tanh_of_another_slope(), jax.jit(tanh_of_another_slope()), of_an_object()]
+
+
+@pytest.mark.parametrize("fun", USERS, ids=["function", "jit", "object"])
 def test_a_rule_of_the_user_for_one_of_them_does(fun):
     assert any(rules(fun))
 

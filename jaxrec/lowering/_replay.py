@@ -3,7 +3,7 @@
 The waves run in a `lax.scan` of fixed length, those past the last one skipped, and every cell is
 ordinary JAX code in a `lax.switch`. Slower than the loops of the forward program, whose tapes are
 updated in place, but it has a derivative of every order in both modes. Third derivatives use it,
-second ones where operations have rules of their own, and the reference executor under `jit`, with
+second ones where operations have rules of the user's, and the reference executor under `jit`, with
 waves of one call.
 
 Rows past a wave's count repeat its last call, so that no derivative is taken at a point that the

@@ -60,6 +60,22 @@ def indexed_by_lane(params: Params, apart: dict[int, LanePattern]) -> Params:
     return dataclasses.replace(params, patterns=patterns)
 
 
+def with_lanes_apart(
+    params: Params, wrt: Wrt, operands: Sequence[Any]
+) -> tuple[Params, list[Any], dict[int, LanePattern]]:
+    """The invocation whose lanes share no outer value that they have a cotangent of each.
+
+    Returns:
+        Its parameters, its operands, and how lanes index those that are repeated.
+    """
+    apart = kept_apart(params, wrt)
+    repeated = [
+        jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
+        for k, x in enumerate(operands)
+    ]
+    return indexed_by_lane(params, apart), repeated, apart
+
+
 def pulled_back(
     params: Params,
     wrt: Wrt,
@@ -78,12 +94,8 @@ def pulled_back(
         positions: the operands that the derivative is taken by: those asked for, then others.
         cotangents: of the results.
     """
-    apart = kept_apart(params, wrt)
-    repeated = [
-        jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
-        for k, x in enumerate(operands)
-    ]
-    at = replayed(indexed_by_lane(params, apart), tables, repeated, positions)
+    params, repeated, _ = with_lanes_apart(params, wrt, operands)
+    at = replayed(params, tables, repeated, positions)
 
     def read(xs: Sequence[Any]) -> list[Any]:
         return [x for k, x in enumerate(xs) if k not in wrt.without]

@@ -126,11 +126,10 @@ _compat.register_jvp(rec_backward_p, _backward_jvp)
 
 def _backward_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     types, given = cotangent_types(avals_of(operands), params, wrt), sum(differentiable(params))
-    known, linear = operands[:-given], operands[-given:]
-    laid, params, _ = apart_by_lane(known, params, wrt)
+    known, params, _ = apart_by_lane(operands[:-given], params, wrt)
     wrt = dataclasses.replace(Wrt.of(wrt.positions), stack=wrt.stack)
-    found = transposed(rec_linear_p, laid, filled(cts, types), params, wrt)
-    return [None] * len(known) + wanted_of(linear, found)
+    found = transposed(rec_linear_p, known, filled(cts, types), params, wrt)
+    return wanted_of(operands, found)
 
 
 _compat.register_transpose(rec_backward_p, _backward_transpose)

@@ -105,11 +105,10 @@ _compat.register_lowering(rec_linear_p, _run_linear)
 
 def _linear_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     types, given = _linear_types(*avals_of(operands), params=params, wrt=wrt), len(wrt.positions)
-    known, linear = operands[:-given], operands[-given:]
     without = tuple(k for k, ct in enumerate(cts) if type(ct) is _compat.Zero)
     wrt = dataclasses.replace(wrt, without=without)
-    found = transposed(rec_backward_p, known, filled(cts, types), params, wrt)
-    return [None] * len(known) + wanted_of(linear, found)
+    found = transposed(rec_backward_p, operands[:-given], filled(cts, types), params, wrt)
+    return wanted_of(operands, found)
 
 
 _compat.register_transpose(rec_linear_p, _linear_transpose)

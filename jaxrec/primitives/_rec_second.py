@@ -150,15 +150,15 @@ _compat.register_jvp(rec_second_p, _second_jvp)
 def _second_transpose(cts: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     types, given = cotangent_types(avals_of(operands), params, wrt), len(wrt.by)
     cotangents = sum(differentiable(params))
-    known, linear = operands[: -given - cotangents], operands[-given:]
-    laid, params, apart = apart_by_lane(known, params, wrt)
-    exchanged = dataclasses.replace(Wrt.of(wrt.by), stack=wrt.stack, by=wrt.positions)
-    dots = [*operands[-given - cotangents : -given], *filled(cts, types)]
-    found = transposed(rec_second_p, laid, dots, params, exchanged)
+    first = len(operands) - given - cotangents
+    known, params, apart = apart_by_lane(operands[:first], params, wrt)
+    exchanged = dataclasses.replace(wrt, positions=wrt.by, lanes=(None,) * given, by=wrt.positions)
+    values = [*operands[first:-given], *filled(cts, types)]
+    found = transposed(rec_second_p, known, values, params, exchanged)
     of_shared = [
         jnp.sum(x, wrt.stack) if k in apart else x for k, x in zip(wrt.by, found, strict=True)
     ]
-    return [None] * (len(operands) - given) + wanted_of(linear, of_shared)
+    return wanted_of(operands, of_shared)
 
 
 _compat.register_transpose(rec_second_p, _second_transpose)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
 from jaxrec import _compat
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
-from jaxrec.primitives._cotangents import indexed_by_lane, kept_apart
+from jaxrec.primitives._cotangents import with_lanes_apart
 from jaxrec.primitives._rec_remade import remade
 from jaxrec.primitives._stacking import zeros_of
 
@@ -28,10 +27,11 @@ def filled(cts: Sequence[Any], types: Sequence[ShapedArray]) -> list[Any]:
     return [zeros_of(a) if type(ct) is _compat.Zero else ct for ct, a in pairs]
 
 
-def wanted_of(linear: Sequence[Any], found: Sequence[Any]) -> list[Any]:
-    """The cotangents of the operands that are unknown."""
-    pairs = zip(linear, found, strict=True)
-    return [ct if _compat.is_undefined_primal(x) else None for x, ct in pairs]
+def wanted_of(operands: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """Of the cotangents of the last operands those of unknown ones; None for all others."""
+    known = len(operands) - len(found)
+    pairs = zip(operands[known:], found, strict=True)
+    return [None] * known + [ct if _compat.is_undefined_primal(x) else None for x, ct in pairs]
 
 
 def transposed(
@@ -67,14 +67,9 @@ def apart_by_lane(
     Returns:
         Its operands and residuals, its parameters, and which operands have lanes in front now.
     """
-    apart = kept_apart(params, wrt)
+    count = params.num_operands
+    own, operands, apart = with_lanes_apart(params, wrt, known[:count])
     if not apart:
         return list(known), params, ()
-    count = params.num_operands
-    operands = [
-        jnp.broadcast_to(x, (apart[k][1], *x.shape)) if k in apart else x
-        for k, x in enumerate(known[:count])
-    ]
-    params = indexed_by_lane(params, apart)
-    residuals = remade(known[count], operands, params, Wrt.of(wrt.positions))
-    return [*operands, *residuals[: len(known) - count]], params, tuple(apart)
+    residuals = remade(known[count], operands, own, Wrt.of(wrt.positions))
+    return [*operands, *residuals[: len(known) - count]], own, tuple(apart)
