@@ -18,9 +18,11 @@ from jaxrec._order import apply_equation, has_rule, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value, region_atoms
 from jaxrec.graph._moving import places_moved
 from jaxrec.graph._steep import has_steep
-from jaxrec.lowering._dual_cell import dual_row_function
+from jaxrec.lowering._dual_cell import PartsFunction, dual_function
+from jaxrec.lowering._example_cell import example_function
 from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._rows import numbers
+from jaxrec.split._axes import Axis, Examples, Tangents
 from jaxrec.split._parts import Part
 from jaxrec.split._program import CellSpec, Program
 
@@ -41,28 +43,43 @@ def row_function(
         constant: parts of the rows that it writes without a derivative, besides those that control
             alone reads.
     """
+    run = _plain_function(program, spec, constant)
+    for axis in program.axes:
+        run = _AXIS[type(axis)](program, spec, run, axis)
+    types = [program.members[c] for c in spec.inputs]
+
+    def packed(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        rows = [unpack(row, parts) for row, parts in zip(inputs, types, strict=True)]
+        return list(map(pack, run(outers, exports, rows)))
+
+    return packed
+
+
+_AXIS: dict[type[Axis], Any] = {Tangents: dual_function, Examples: example_function}
+"""How a cell computes values that have an axis."""
+
+
+def _plain_function(program: Program, spec: CellSpec, constant: Iterable[Part]) -> PartsFunction:
+    """The cell where values have no axis in front."""
     cell, outer_of = spec.cell, program.binding.outer_of
     apply, ahead = _rules(program, program.graph.functions[cell.function].order)
     still_parts = program.deciding.union(constant)
 
-    def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        outers, inputs = (still(x, ahead) for x in (outers, inputs))
-        env: Env = dict(zip(cell.outers, outers, strict=True))
+    def run(outers: Sequence[Any], exports: Sequence[Any], rows: Sequence[Any]) -> list[list[Any]]:
+        env: Env = dict(zip(cell.outers, still(outers, ahead), strict=True))
         env.update(zip(cell.exports, exports, strict=True))
-        for parts, row in zip(spec.input_parts, inputs, strict=True):
-            env.update(zip(parts, unpack(row, [v.aval for v in parts]), strict=True))
+        for parts, values in zip(spec.input_parts, rows, strict=True):
+            env.update(zip(parts, still(values, ahead), strict=True))
         run_ops(cell.ops, env, outer_of, apply)
         return [
-            pack(
-                [
-                    jax.lax.stop_gradient(x) if (c, k) in still_parts else x
-                    for k, x in enumerate(_value(env, outer_of, atom) for atom in parts)
-                ]
-            )
+            [
+                jax.lax.stop_gradient(x) if (c, k) in still_parts else x
+                for k, x in enumerate(_value(env, outer_of, atom) for atom in parts)
+            ]
             for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
         ]
 
-    return run if program.moving is None else dual_row_function(program, spec, run)
+    return run
 
 
 Apply = Callable[[Prim, list[Any]], list[Any]]

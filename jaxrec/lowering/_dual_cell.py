@@ -9,69 +9,58 @@ import jax
 import jax.numpy as jnp
 
 from jaxrec._values import replaced
-from jaxrec.graph._ir import Atom, has_derivative
-from jaxrec.lowering._pack import pack, unpack
-from jaxrec.split._dual import dual_type
+from jaxrec.graph._ir import has_derivative
+from jaxrec.split._axes import Tangents
 from jaxrec.split._program import CellSpec, Program
 
-RowFunction = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
-"""A cell for one call: `(outers, exports, inputs) -> outputs`."""
+PartsFunction = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], list[list[Any]]]
+"""A cell for one call: `(outers, exports, parts of rows read) -> parts of rows written`."""
 
 
-def dual_row_function(program: Program, spec: CellSpec, run: RowFunction) -> RowFunction:
-    """The cell of a program with tangents, for one call.
+def dual_function(
+    program: Program, spec: CellSpec, run: PartsFunction, axis: Tangents
+) -> PartsFunction:
+    """The cell with tangents, for one call.
 
     Args:
-        program: with tangents.
+        program: the program.
         spec: its cell.
         run: the cell without tangents.
+        axis: of the tangents.
     """
-    assert program.moving is not None
     count = len(spec.cell.outers)
-    outers_moved = [k for k in range(count) if program.outers[spec.outers[k]] in program.moving]
+    outers_moved = [k for k in range(count) if program.outers[spec.outers[k]] in axis.moving]
     moved = [
         (k, n)
         for k, parts in enumerate(spec.input_parts)
         for n, part in enumerate(parts)
-        if part in program.moving
+        if part in axis.moving
     ]
 
     def with_tangents(
-        outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]
-    ) -> list[Any]:
-        parts = [
-            unpack(row, list(map(_dual, atoms)))
-            for row, atoms in zip(inputs, spec.input_parts, strict=True)
-        ]
+        outers: Sequence[Any], exports: Sequence[Any], rows: Sequence[Any]
+    ) -> list[list[Any]]:
         values = [
-            [x[0] if has_derivative(atom) else x for x, atom in zip(mine, atoms, strict=True)]
-            for mine, atoms in zip(parts, spec.input_parts, strict=True)
+            [x[0] if has_derivative(atom) else x for x, atom in zip(row, atoms, strict=True)]
+            for row, atoms in zip(rows, spec.input_parts, strict=True)
         ]
 
-        def of_moved(*changed: Any) -> list[Any]:
-            mine = [list(row) for row in values]
+        def of_moved(*changed: Any) -> list[list[Any]]:
+            mine = list(map(list, values))
             for (k, n), x in zip(moved, changed[len(outers_moved) :], strict=True):
                 mine[k][n] = x
             own = replaced(outers[:count], outers_moved, changed[: len(outers_moved)])
-            return run(own, exports, list(map(pack, mine)))
+            return run(own, exports, mine)
 
         primals = [*(outers[k] for k in outers_moved), *(values[k][n] for k, n in moved)]
-        tangents = [*outers[count:], *(parts[k][n][1] for k, n in moved)]
-        outs, dots = jax.jvp(of_moved, primals, tangents)
-        rows = zip(outs, dots, spec.output_parts, strict=True)
-        return [_beside(out, dot, atoms) for out, dot, atoms in rows]
+        tangents = [*outers[count:], *(rows[k][n][1] for k, n in moved)]
+        made = zip(*jax.jvp(of_moved, primals, tangents), spec.output_parts, strict=True)
+        return [
+            [
+                jnp.stack([x, dot]) if has_derivative(atom) else x
+                for x, dot, atom in zip(*row, strict=True)
+            ]
+            for row in made
+        ]
 
     return with_tangents
-
-
-def _beside(row: Any, tangent: Any, atoms: Sequence[Atom]) -> Any:
-    """A row of values and tangents, of a row of each."""
-    if not has_derivative(atoms[0]):
-        return row
-    avals = [atom.aval for atom in atoms]
-    pairs = zip(unpack(row, avals), unpack(tangent, avals), strict=True)
-    return pack([jnp.stack(pair) for pair in pairs])
-
-
-def _dual(atom: Atom) -> Any:
-    return dual_type(atom.aval)

@@ -11,6 +11,7 @@ from typing import Any
 from jaxrec import _linear
 from jaxrec.graph._ir import names_of
 from jaxrec.lowering._cell import row_function
+from jaxrec.split._axes import outer_type
 from jaxrec.split._program import CellSpec, Program
 
 
@@ -22,7 +23,7 @@ def is_repeatable(program: Program, spec: CellSpec) -> bool:
 
 
 def _analyse(program: Program, spec: CellSpec) -> bool:
-    outers = [program.outers[k].aval for k in spec.outers]
+    outers = [outer_type(program.outers[k].aval, k, program.axes) for k in spec.outers]
     exports = [v.aval for v in spec.cell.exports]
     types = [*outers, *exports, *(program.classes[c] for c in spec.inputs)]
     ends = len(outers), len(outers) + len(exports)

@@ -58,9 +58,10 @@ def batched_cotangents(
     of_dots = {n: repeated[k] for n, k in enumerate(wrt.by) if k in repeated}
     dots, dot_axes = repeated_by_lane(dots, dot_axes, of_dots, size, wrt.stack)
     params = indexed_by_lane(params, repeated)
-    apart = [k for k in wrt.positions if k < params.num_outers and params.patterns[k] is not None]
+    outers = [k for k in wrt.positions if k < params.num_outers]
+    apart = [k for k in outers if params.patterns[k] is not None]
     apart += [k for k in wrt.by if k in mapped]
-    batch, state = batch_taken(params, own[:first], axes[:first], size, apart)
+    batch, state = batch_taken(params, own[:first], axes[:first], size, apart, outers)
     made = remade(state, batch.operands, batch.params, Wrt.of(wrt.positions))
     reports = collect_lanes(batch, state, wrt, made)
     cts = lay_out_cotangents(batch, wrt.stack, reports, own[first:], axes[first:])

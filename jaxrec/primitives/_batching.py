@@ -126,6 +126,10 @@ class Batch:
             split += [groups.split(lane) % self.single.lanes, groups.valid]
         return split, [0] * len(split)
 
+    def split_example(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """The outcome where one example's lane has no axis, and where it has the new axis."""
+        return list(outs), [0] * len(outs)
+
     def split_linear(
         self, outs: Sequence[Any], reports: tuple[Any, Any] | None
     ) -> tuple[list[Any], list[int]]:

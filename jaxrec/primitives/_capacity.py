@@ -13,6 +13,7 @@ from jaxrec._host_options import host_options
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.invocation._bounds import derived_bound, is_plannable, layout_for_planning, planned
 from jaxrec.invocation._params import Params, run_invocation
+from jaxrec.primitives._alike import Alike, Batched, batched
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._primitives import run_compiled
 from jaxrec.schedule._layout import Layout, bucket
@@ -70,7 +71,7 @@ def _known_calls(params: Params, operands: Sequence[Any]) -> int | None:
 def _calls_of_examples(params: Params, operands: Sequence[Any]) -> int | None:
     """The calls of all examples that `vmap` maps over: at least those of one."""
     values, dims = zip(*_compat.unbatched_once(operands), strict=True)
-    batch = Batch(params, values, dims)
+    batch = batched(params, values, dims)
     return decide_capacity(batch.params, batch.operands).max_calls
 
 
@@ -80,15 +81,16 @@ def batch_of(
     dims: Sequence[Any],
     size: int | None = None,
     apart: Iterable[int] = (),
+    asked: Iterable[int] = (),
     *,
     ran: bool = True,
-) -> Batch:
-    """A batched invocation, its capacity decided if that of one example is; see `Batch`.
+) -> Batched:
+    """A batched invocation, its capacity decided if that of one example is; see `batched`.
 
     Where it perhaps has not run, its operands tell nothing.
     """
-    batch = Batch(params, operands, dims, size, apart)
-    if params.max_calls is None:
+    batch = batched(params, operands, dims, size, apart, asked)
+    if params.max_calls is None or isinstance(batch, Alike):
         return batch
     batch.params = _decided(params, batch, ran)
     return batch

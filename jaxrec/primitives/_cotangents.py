@@ -13,7 +13,7 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
-from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._alike import Batched
 from jaxrec.primitives._primitives import over_stack
 from jaxrec.primitives._residuals import replayed
 from jaxrec.schedule._layout import Tables
@@ -129,7 +129,7 @@ def _repeated(x: Any, axis: int, size: int) -> Any:
     return jnp.broadcast_to(jnp.expand_dims(x, axis), shape)
 
 
-def lay_out_tangent(batch: Batch, k: int, x: Any, dim: Any, stack: int) -> Any:
+def lay_out_tangent(batch: Batched, k: int, x: Any, dim: Any, stack: int) -> Any:
     """Lays out a tangent of operand `k`, below the stacked axes."""
     if dim is not _compat.not_mapped:
         x, dim = jnp.moveaxis(x, dim, stack), 0
@@ -137,7 +137,7 @@ def lay_out_tangent(batch: Batch, k: int, x: Any, dim: Any, stack: int) -> Any:
 
 
 def lay_out_cotangents(
-    batch: Batch, stack: int, reports: Any, given: Sequence[Any], dims: Sequence[Any]
+    batch: Batched, stack: int, reports: Any, given: Sequence[Any], dims: Sequence[Any]
 ) -> list[Any]:
     """Lays out cotangents of the results, below the stacked axes."""
     fronted = [
@@ -152,7 +152,7 @@ def lay_out_cotangents(
     return over_stack(lay_out, stack)(*fronted)
 
 
-def by_example(batch: Batch, wrt: Wrt) -> Callable[..., list[Any]]:
+def by_example(batch: Batched, wrt: Wrt) -> Callable[..., list[Any]]:
     """Takes the cotangents of operands of a batched invocation apart by example."""
 
     def split(*outs: Any) -> list[Any]:

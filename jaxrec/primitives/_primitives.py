@@ -37,6 +37,7 @@ from jaxrec.executors.host._tasks import Kernel
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import ROWS
+from jaxrec.lowering._example_cell import EXAMPLES
 from jaxrec.split._program import Program
 
 rec_p = Primitive("rec")
@@ -64,7 +65,7 @@ for _primitive in (
 def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
     """Sets the `vmap` rule of a primitive of this file.
 
-    Where the calls of a wave invoke a function, in the rule of a derivative, it is one for each.
+    Where the calls of a wave, or their examples, invoke a function, it is one for each.
     """
 
     def batched(
@@ -73,7 +74,7 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
         if all(dim is _compat.not_mapped for dim in dims):
             outs = primitive.bind(*operands, **how)
             return outs, [_compat.not_mapped] * len(outs)
-        if name == ROWS:
+        if name in (ROWS, EXAMPLES):
             how["params"] = how["params"].of_rows(size)
         return rule(list(map(_compat.typed, operands)), dims, **how)
 

@@ -21,7 +21,7 @@ from jaxrec.invocation._params import Params, run_invocation, with_schedule
 from jaxrec.invocation._results import differentiable, outcome, outcome_types
 from jaxrec.lowering._forward import results
 from jaxrec.lowering._replay import replay
-from jaxrec.primitives._batching import Batch
+from jaxrec.primitives._alike import batched
 from jaxrec.primitives._capacity import batch_of, decide_capacity, grow
 from jaxrec.primitives._native import (
     is_native,
@@ -222,9 +222,8 @@ def rec_example(operands: Sequence[Any], params: Params) -> list[Any]:
 
 
 def _rec_example_batch(operands: Sequence[Any], dims: Sequence[Any], *, params: Params) -> Any:
-    batch = Batch(params, operands, dims, bare=True)
-    outs = on_device(rec(batch.operands, batch.params))
-    return outs, [0] * len(outs)
+    batch = batched(params, operands, dims, bare=True)
+    return batch.split_example(on_device(rec(batch.operands, batch.params)))
 
 
 register_batching(rec_example_p, _rec_example_batch)

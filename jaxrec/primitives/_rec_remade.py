@@ -19,7 +19,8 @@ from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
 from jaxrec.invocation._results import outcome_types
 from jaxrec.lowering._rows import row_mask
-from jaxrec.primitives._batching import Batch, example
+from jaxrec.primitives._alike import Batched
+from jaxrec.primitives._batching import example
 from jaxrec.primitives._capacity import batch_of
 from jaxrec.primitives._primitives import (
     rec_forward_p,
@@ -89,8 +90,13 @@ register_batching(rec_remade_p, _remade_batch)
 
 
 def batch_taken(
-    params: Params, operands: Sequence[Any], dims: Sequence[Any], size: int, apart: Sequence[int]
-) -> tuple[Batch, Any]:
+    params: Params,
+    operands: Sequence[Any],
+    dims: Sequence[Any],
+    size: int,
+    apart: Sequence[int],
+    asked: Sequence[int] = (),
+) -> tuple[Batched, Any]:
     """Batches the invocation that residuals are of.
 
     Examples that did not run it get the operands of one that did: their cotangents are not used.
@@ -101,6 +107,7 @@ def batch_taken(
         dims: their mapped axes.
         size: of the new axis.
         apart: outer values that get the axis although they do not have it.
+        asked: outer values that each example has a cotangent of, see `batched`.
 
     Returns:
         The batched invocation, and its state.
@@ -117,4 +124,5 @@ def batch_taken(
                 rows = jnp.moveaxis(primals[k], axis, 0)
                 primals[k] = jnp.where(row_mask(ran, rows), rows, rows[first])
                 axes[k] = 0
-    return batch_of(params, primals, axes, size, apart, ran=_compat.is_concrete(state)), state
+    ran = _compat.is_concrete(state)
+    return batch_of(params, primals, axes, size, apart, asked, ran=ran), state

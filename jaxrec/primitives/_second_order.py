@@ -17,6 +17,7 @@ from jaxrec import _compat
 from jaxrec._order import zero_tangent
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
+from jaxrec.split._axes import Tangents
 from jaxrec.split._dual import with_tangents
 from jaxrec.transpose._cells import has_cotangent
 
@@ -27,7 +28,7 @@ _FORWARD_TWICE = {"random_gamma"}
 def has_dual(params: Params) -> bool:
     """Whether there is such a program: derivatives are symmetric, and these are the first taken."""
     program = params.program
-    is_first = not program.has_rules and program.moving is None
+    is_first = not program.has_rules and not any(isinstance(a, Tangents) for a in program.axes)
     return is_first and _FORWARD_TWICE.isdisjoint(program.operations)
 
 

@@ -15,7 +15,8 @@ from jaxrec.executors.host._run import plan_of
 from jaxrec.invocation._differentiated import Wrt, backward_of
 from jaxrec.invocation._params import Params
 from jaxrec.invocation._results import outcome_types
-from jaxrec.primitives._batching import Batch, axis_size
+from jaxrec.primitives._alike import Batched
+from jaxrec.primitives._batching import axis_size
 from jaxrec.primitives._capacity import on_graph
 from jaxrec.primitives._primitives import rec_forward_p
 from jaxrec.primitives._rec_schedule import schedule_of
@@ -85,7 +86,7 @@ def tangents_on_graph(
 
 
 def collect_lanes(
-    batch: Batch, state: Any, wrt: Wrt, residuals: Sequence[Any]
+    batch: Batched, state: Any, wrt: Wrt, residuals: Sequence[Any]
 ) -> tuple[Any, Any] | None:
     """The lane of each reported call and their number, of a batched invocation.
 

@@ -1,8 +1,7 @@
 """The program that computes a tangent beside every value.
 
-Its calls, firings and rows are those of the program that it is made of, so any schedule of one is
-one of the other. A part of a row has one more axis in front, of its value and its tangent; what a
-cell reads of the tangents of outer values are outer values more.
+A part of a row has one more axis in front, of its value and its tangent; what a cell reads of the
+tangents of outer values are outer values more.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from jaxrec.graph._moving import moving
+from jaxrec.split._axes import Tangents
 from jaxrec.split._bundles import row_type
 from jaxrec.split._cache import Cache
 from jaxrec.split._program import CellSpec, Program
@@ -47,7 +47,7 @@ def _make(program: Program, by: tuple[int, ...]) -> Program:
         cells=tuple(_with_tangents(spec, tangents) for spec in program.cells),
         classes=tuple(map(row_type, members)),
         members=members,
-        moving=frozenset(moving(program.graph, map(program.operand, by))),
+        axes=(*program.axes, Tangents(frozenset(moving(program.graph, map(program.operand, by))))),
         cache=Cache(),
     )
 

@@ -19,6 +19,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._moving import moving, ruled
+from jaxrec.split._axes import Axis
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
 from jaxrec.split._cache import Cache
@@ -83,8 +84,7 @@ class Program:
         taken: for each derivative that has been taken of what the program computes the operands of
             operations with rules of their own that rested. The other rules were replaced by code.
         asked: the same for derivatives that will be taken next, as far as they are known.
-        moving: of a program that computes tangents (`jaxrec/split/_dual.py`) the values that have
-            some, see `jaxrec/graph/_moving.py`; None of others.
+        axes: those that every value in tapes has in front, innermost first.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -112,7 +112,7 @@ class Program:
     tangents: frozenset[Value]
     taken: tuple[frozenset[Value], ...] = ()
     asked: tuple[frozenset[Value], ...] = ()
-    moving: frozenset[Atom] | None = None
+    axes: tuple[Axis, ...] = ()
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
     def operand(self, position: int) -> Value:
@@ -163,7 +163,7 @@ class Program:
     @functools.cached_property
     def native(self) -> NativeProgram | None:
         """The program for the native machine, if all values are scalars."""
-        if self.moving is not None:
+        if self.axes:
             return None
         return compile_native(self.graph, self.binding, self.taken, self.tangents)
 
