@@ -521,6 +521,18 @@ def maps_now(values: Iterable[Any]) -> bool:
     )
 
 
+def mapped_by(value: Any) -> frozenset[Any]:
+    """Which of the `vmap`s right around, one inside of another, map over a value."""
+    trace, around, found = _core.trace_ctx.trace, set[Any](), set[Any]()
+    while isinstance(trace, _batching.BatchTrace):
+        around.add(trace.tag)
+        trace = trace.parent_trace
+    while is_batched(value):
+        found.add(value._trace.tag)
+        value = value.val
+    return frozenset(found & around)
+
+
 def unbatched(value: Any) -> tuple[Any, Any]:
     """All examples of a value, and the axis that they are along."""
     return (typed(value.val), value.batch_dim) if is_batched(value) else (value, not_mapped)

@@ -4,6 +4,7 @@ Bodies are traced once, and their equations are bound again in cells, in derivat
 batches of rows. `bind_equation` is the one place where that happens.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -91,19 +92,22 @@ def _gives_the_same(eqn: JaxprEqn, values: Sequence[Any]) -> bool:
 
     JAX gives the rule the cotangent of such a result once for each example, and adds them up.
     """
-    mapped = [_compat.maps_now([x]) for x in values]
-    return any(mapped) and not all(_reached(eqn.params["call_jaxpr"].jaxpr, mapped))
+    jaxpr, mapped = eqn.params["call_jaxpr"].jaxpr, list(map(_compat.mapped_by, values))
+    axes = frozenset().union(*mapped)
+    return not all(all(_reached(jaxpr, [axis in m for m in mapped])) for axis in axes)
 
 
 def _mapped_together(values: Sequence[Any]) -> list[Any]:
-    """Values that `vmap` maps over all of, if over one."""
-    mapped = [_compat.maps_now([x]) for x in values]
-    if not any(mapped):
+    """Values that every `vmap` maps over all of, if over one."""
+    mapped = list(map(_compat.mapped_by, values))
+    axes = frozenset().union(*mapped)
+    if not axes:
         return list(values)
-    one = values[mapped.index(True)]
-    holds = jnp.any(one == one)  # of each example; what it is does not matter
+    # Of each example; what it is does not matter.
+    moved = [jnp.any(x == x) for x, own in zip(values, mapped, strict=True) if own]
+    holds = functools.reduce(jnp.logical_and, moved)
     pairs = zip(values, mapped, strict=True)
-    return [x if own else jnp.where(holds, x, x) for x, own in pairs]
+    return [x if own == axes else jnp.where(holds, x, x) for x, own in pairs]
 
 
 def _reached(jaxpr: Jaxpr, given: Sequence[bool]) -> list[bool]:

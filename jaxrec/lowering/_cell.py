@@ -11,13 +11,14 @@ import jax.numpy as jnp
 
 from jaxrec import _compat
 from jaxrec._at_rest import at_rest
-from jaxrec._equation import bind_equation, varying_together
+from jaxrec._equation import varying_together
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._order import apply_equation, has_rule, still
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value, region_atoms
 from jaxrec.graph._moving import places_moved
 from jaxrec.graph._steep import has_steep
+from jaxrec.lowering._by_rows import bind_by_rows
 from jaxrec.lowering._dual_cell import PartsFunction, dual_function
 from jaxrec.lowering._example_cell import example_function
 from jaxrec.lowering._pack import pack, unpack
@@ -96,7 +97,7 @@ def _rules(program: Program, order: int) -> tuple[Apply, int]:
 
     def apply(op: Prim, values: list[Any]) -> list[Any]:
         if not has_rule(op.eqn):
-            return bind_equation(op.eqn, values)
+            return bind_by_rows(op.eqn, values)
         for k, resting in enumerate(program.asked):
             pairs = zip(op.inputs, values, strict=True)
             values = [at_rest(x, k + 1) if atom in resting else x for atom, x in pairs]
@@ -106,7 +107,7 @@ def _rules(program: Program, order: int) -> tuple[Apply, int]:
 
 
 def _plainly(op: Prim, values: list[Any]) -> list[Any]:
-    return bind_equation(op.eqn, values)
+    return bind_by_rows(op.eqn, values)
 
 
 def run_ops(
@@ -138,7 +139,7 @@ def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], apply: Ap
         return [_value(scope, outer_of, atom) for atom in region.results]
 
     index = _value(env, outer_of, op.index)
-    if has_steep(op) or not _compat.maps_now([index]):
+    if has_steep(op) or not _compat.mapped_by(index):
         return jax.lax.switch(index, [functools.partial(run, x, env) for x in op.regions])
     index = jnp.clip(index, 0, len(op.regions) - 1)
     cases = []
@@ -160,7 +161,7 @@ def _where_taken(taken: Any, read: Iterable[Value], env: Env) -> Env:
     return env | {
         v: jnp.where(taken, x, jnp.zeros_like(x))
         for v, x in known
-        if jnp.issubdtype(x.dtype, jnp.inexact) and _compat.maps_now([x])
+        if jnp.issubdtype(x.dtype, jnp.inexact) and _compat.mapped_by(x)
     }
 
 

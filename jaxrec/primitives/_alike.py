@@ -10,12 +10,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax.numpy as jnp
+from jax import lax
 
 from jaxrec import _compat
 from jaxrec.invocation._params import Params
-from jaxrec.primitives._batching import Batch, at_front, axis_size, example
-from jaxrec.primitives._native import is_native
+from jaxrec.primitives._batching import Batch, at_front, axis_size, example, with_axis_at
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._examples import with_examples
 
@@ -67,7 +66,7 @@ class Alike:
             return _with_lane(x) if self._bare else x
         x = at_front(x, dim, self.size)
         is_root = k >= self.single.first_data
-        return x[None] if is_root and self._bare else jnp.moveaxis(x, 0, self._axis(k))
+        return _with_lane(x) if is_root and self._bare else with_axis_at(x, 0, self._axis(k))
 
     def _axis(self, k: int, lanes: LanePattern | None = None) -> int:
         """Where operand `k`, or its cotangent, has the new axis: behind that of lanes."""
@@ -77,7 +76,7 @@ class Alike:
 
     def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
         """Takes a cotangent of operand `k` apart by example; `lanes` as before batching."""
-        return jnp.moveaxis(x, self._axis(k, lanes), 0)
+        return with_axis_at(x, self._axis(k, lanes), 0)
 
     def cotangent_lanes(self, k: int, lanes: LanePattern | None) -> LanePattern | None:
         """How lanes index the cotangent of outer value `k`: as without examples."""
@@ -90,18 +89,18 @@ class Alike:
 
     def split_example(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """The outcome where one example's lane has no axis, and where it has the new axis."""
-        return [x[0] for x in outs], [0] * len(outs)
+        return [lax.squeeze(x, [0]) for x in outs], [0] * len(outs)
 
     def split_linear(self, outs: Sequence[Any], reports: Any) -> tuple[list[Any], list[int]]:
         """The differentiable part of an outcome with the new axis in front."""
         assert reports is None
-        return [jnp.moveaxis(x, 1, 0) for x in outs], [0] * len(outs)
+        return [with_axis_at(x, 1, 0) for x in outs], [0] * len(outs)
 
     def like_results(self, values: Sequence[Any], dims: Sequence[Any], reports: Any) -> list[Any]:
         """Lays out cotangents of the differentiable part of an outcome."""
         assert reports is None
         pairs = zip(values, dims, strict=True)
-        return [jnp.moveaxis(at_front(x, d, self.size), 0, 1) for x, d in pairs]
+        return [with_axis_at(at_front(x, d, self.size), 0, 1) for x, d in pairs]
 
 
 Batched = Batch | Alike
@@ -139,13 +138,12 @@ def _is_alike(params: Params, mapped: set[int], size: int) -> bool:
     program = params.program
     if program.is_stepped or program.graph.shows or params.collect or not size:
         return False
-    if params.executor == "reference" or (is_native(params) and size < _ENOUGH):
+    # A derivative of the native machine's is none of a cell's: see `jaxrec/split/_tangents.py`.
+    if params.executor == "reference" or program.tangents:
+        return False
+    if params.host is not None and params.host.domains > 1:  # workers have lanes of their own
         return False
     return mapped.isdisjoint(params.controlling)
-
-
-_ENOUGH = 256
-"""Examples from which on XLA computes scalars for all sooner than the native machine one by one."""
 
 
 def _mapped(dims: Sequence[Any]) -> set[int]:
@@ -153,4 +151,6 @@ def _mapped(dims: Sequence[Any]) -> set[int]:
 
 
 def _with_lane(x: Any) -> Any:
-    return _compat.on_known(lambda x: x[None], x) if _compat.is_known(x) else x[None]
+    if _compat.is_known(x):
+        return _compat.on_known(lambda x: x[None], x)
+    return lax.expand_dims(x, [0])

@@ -26,6 +26,7 @@ from jaxrec._order import zero_tangent
 from jaxrec.graph._ir import Value
 from jaxrec.graph._jvp import jvp_graph
 from jaxrec.invocation._params import Params
+from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._multiple import multiple
 from jaxrec.primitives._native import on_device
 from jaxrec.primitives._primitives import rec_p
@@ -33,12 +34,16 @@ from jaxrec.schedule._plan import LanePattern, element_of
 from jaxrec.split._program import Program
 from jaxrec.split._split import split
 
-_MOST_DIRECTIONS = 8
+MOST_DIRECTIONS = 8
 """Numbers that move, in each lane. In more directions the machine takes longer than tapes do."""
 
 
 def native_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], positions: Sequence[int], params: Params
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    positions: Sequence[int],
+    params: Params,
+    most: int,
 ) -> tuple[list[Any], list[Any]] | None:
     """Results and their tangents; None where the machine does not run the derivative.
 
@@ -47,12 +52,13 @@ def native_jvp(
         tangents: theirs.
         positions: the operands that have one.
         params: of an invocation that the native machine runs.
+        most: the numbers that may move in each lane.
     """
     operands = [primals[k] for k in positions]
     patterns = tuple(_pattern(params, k) for k in positions)
     pairs = zip(operands, patterns, strict=True)
     sizes = [math.prod(np.shape(x)[pattern is not None :]) for x, pattern in pairs]
-    if sum(sizes) > _MOST_DIRECTIONS:
+    if sum(sizes) > most:
         return None
     if len(positions) > 1 and any(map(_compat.is_on_explicit_mesh, operands)):
         return None  # JAX does not concatenate what is divided in different ways
@@ -98,13 +104,13 @@ class _Derivative:
         moved = [self.tangents[values[k]] for k in positions]
         wanted = list(map(self.program.operand, range(own.num_operands)))
 
-        def along(*dots: Any) -> list[Any]:
-            given = known | dict(zip(moved, dots, strict=True))
-            rest = {v: self._zeros(v, known, params.lanes) for v in wanted if v not in given}
-            operands = [(given | rest)[v] for v in wanted]
-            return rec_p.bind(*operands, params=own)[len(self.moves) :]
-
-        return jax.vmap(along)(*directions)
+        dots = dict(zip(moved, directions, strict=True))
+        rest = {v: self._zeros(v, known, params.lanes) for v in wanted if v not in known | dots}
+        operands = [(known | dots | rest)[v] for v in wanted]
+        dims = [0 if v in dots else _compat.not_mapped for v in wanted]
+        batch = Batch(own, operands, dims)
+        outs = rec_p.bind(*batch.operands, params=batch.params)
+        return batch.split_outcome(outs)[0][len(self.moves) :]
 
     def _params(self, params: Params, directions: int) -> Params:
         patterns = dict(zip(params.program.outers, params.patterns, strict=True))

@@ -30,7 +30,7 @@ from jaxrec.primitives._native import (
     run_native,
     run_native_now,
 )
-from jaxrec.primitives._native_jvp import native_jvp
+from jaxrec.primitives._native_jvp import MOST_DIRECTIONS, native_jvp
 from jaxrec.primitives._primitives import (
     check_compilable,
     rec_example_p,
@@ -42,6 +42,7 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
+from jaxrec.primitives._spread import Spread, is_spread, most_directions
 from jaxrec.transpose._cells import has_cotangent
 
 
@@ -49,7 +50,7 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     """Invokes a recursive function; see `jaxrec/primitives/_primitives.py`."""
     if _compat.evaluates_now() and all(map(_compat.is_concrete, operands)):
         return _rec_impl(*operands, params=params)
-    if _has_to_be_bounded(params) and is_plannable(params, operands):
+    if _has_to_be_bounded(params, operands) and is_plannable(params, operands):
         with contextlib.suppress(JaxRecError):  # perhaps it never runs
             params = decide_capacity(params, operands)
     vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
@@ -57,9 +58,11 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     return rec_p.bind(*operands, params=params)
 
 
-def _has_to_be_bounded(params: Params) -> bool:
+def _has_to_be_bounded(params: Params, operands: Sequence[Any]) -> bool:
     """Whether the invocation becomes a part of a program, in which nothing is known any more."""
-    return _compat.is_staged() and params.executor != "host" and not is_native(params)
+    if is_native(params) or is_spread(params, operands):
+        return False
+    return _compat.is_staged() and params.executor != "host"
 
 
 @rec_p.def_impl
@@ -68,6 +71,9 @@ def _rec_impl(*operands: Any, params: Params) -> list[Any]:
         return run_reference(params, operands)
     if is_native(params):
         return _run_native(params, operands)
+    if is_spread(params, operands):
+        lanes = Spread(params, operands)
+        return lanes.together(rec(lanes.operands, lanes.params))
     if params.executor == "host":
         return _compat.as_if_alone(lambda *own: run_host(params, own), operands)
     if params.program.is_stepped and not params.collect and has_no_bound(params):
@@ -101,6 +107,9 @@ def run_rec(*operands: Any, params: Params) -> list[Any]:
     check_compilable(params)
     if is_native(params):
         return run_native(prepared(params), operands)
+    if is_spread(params, operands):
+        lanes = Spread(params, operands)
+        return lanes.together(run_native(prepared(lanes.params), lanes.operands))
     params = decide_capacity(params, operands)
     if params.executor == "reference":
         return _run_replay(params, operands)
@@ -136,7 +145,7 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
     if not positions:
         outs = rec_p.bind(*primals, params=params)
         return outs, [zero_tangent(x) for x in outs]
-    made = native_jvp(primals, tangents, positions, params) if is_native(params) else None
+    made = _native_jvp(primals, tangents, positions, params)
     if made is not None:
         return made
     known = all(map(_compat.is_concrete, primals)) and not _compat.is_staged()
@@ -153,6 +162,25 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
     dots = iter(rec_linear_p.bind(*primals, *residuals, *given, params=params, wrt=wrt))
     carries = differentiable(params)
     return outs, [next(dots) if c else zero_tangent(x) for x, c in zip(outs, carries, strict=True)]
+
+
+def _native_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], positions: tuple[int, ...], params: Params
+) -> tuple[list[Any], list[Any]] | None:
+    """Results and their tangents; None where the native machine does not run the derivative."""
+    most = most_directions(params, primals, MOST_DIRECTIONS)
+    if not most:
+        return None
+    lanes = Spread(params, primals)
+    dots = [lanes.operand(k, t) if k in positions else t for k, t in enumerate(tangents)]
+    made = native_jvp(lanes.operands, dots, positions, lanes.params, most)
+    if made is None:
+        return None
+    outs, of_lanes = lanes.together(made[0]), made[1]
+    moved = [t for t in of_lanes if type(t) is not _compat.Zero]
+    found = iter(lanes.together(moved))
+    pairs = zip(outs, of_lanes, strict=True)
+    return outs, [zero_tangent(x) if type(t) is _compat.Zero else next(found) for x, t in pairs]
 
 
 def _check_rules(params: Params, positions: Sequence[int]) -> None:

@@ -209,7 +209,7 @@ def make_layout(
             f"room for {max_calls} calls of {program.name} takes arrays of {rows} rows, more than "
             f"{_MOST_ROWS}. Bound the calls of one invocation by fewer: rec_fn(max_calls=...)."
         )
-    return with_step_rows(layout, expected) if readers else layout
+    return with_step_rows(program, layout, expected) if readers else layout
 
 
 def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
@@ -223,24 +223,26 @@ def _wave_flops(program: Program) -> float:
     return _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
 
 
-def with_step_rows(layout: Layout, expected: Sequence[int]) -> Layout:
+def with_step_rows(program: Program, layout: Layout, expected: Sequence[int]) -> Layout:
     """The same sizes with room for a whole step behind the last row of a cell.
 
     Args:
+        program: whose calls they are.
         layout: the sizes without.
         expected: how often each cell is fired, about.
     """
-    steps = tuple(map(_step_rows, expected))
+    most = max(MOST_STEP_ROWS // program.examples, _FEWEST_STEP_ROWS)
+    steps = tuple(_step_rows(n, most) for n in expected)
     rows = zip(layout.cell_rows, steps, strict=True)
     cell_rows = tuple(n + max(step - layout.pad, 0) for n, step in rows)
     return dataclasses.replace(layout, step_rows=steps, cell_rows=cell_rows)
 
 
-def _step_rows(expected: int) -> int:
+def _step_rows(expected: int, most: int) -> int:
     """Rows of a step: few steps, since each adds to whole weights; little padding in the last."""
     if expected < _FEWEST_STEP_ROWS:
         return max(expected, 2)
-    steps = math.ceil(expected / MOST_STEP_ROWS)
+    steps = math.ceil(expected / most)
     return _FEWEST_STEP_ROWS * math.ceil(expected / steps / _FEWEST_STEP_ROWS)
 
 

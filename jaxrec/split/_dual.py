@@ -47,6 +47,7 @@ def _make(program: Program, by: tuple[int, ...]) -> Program:
         cells=tuple(_with_tangents(spec, tangents) for spec in program.cells),
         classes=tuple(map(row_type, members)),
         members=members,
+        single=None,
         axes=(*program.axes, Tangents(frozenset(moving(program.graph, map(program.operand, by))))),
         cache=Cache(),
     )

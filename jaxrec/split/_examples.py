@@ -39,5 +39,6 @@ def _make(program: Program, axis: Examples) -> Program:
         members=members,
         row_flops=program.row_flops * axis.size,
         axes=(*program.axes, axis),
+        single=program,
         cache=Cache(),
     )

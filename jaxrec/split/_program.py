@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._moving import moving, ruled
-from jaxrec.split._axes import Axis
+from jaxrec.split._axes import Axis, Examples
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
 from jaxrec.split._cache import Cache
@@ -85,6 +86,7 @@ class Program:
             operations with rules of their own that rested. The other rules were replaced by code.
         asked: the same for derivatives that will be taken next, as far as they are known.
         axes: those that every value in tapes has in front, innermost first.
+        single: of a program for some examples (`jaxrec/split/_examples.py`) that for one.
         cache: what later stages have made from this program, so that it is made once.
     """
 
@@ -113,6 +115,7 @@ class Program:
     taken: tuple[frozenset[Value], ...] = ()
     asked: tuple[frozenset[Value], ...] = ()
     axes: tuple[Axis, ...] = ()
+    single: Program | None = None
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
     def operand(self, position: int) -> Value:
@@ -138,6 +141,13 @@ class Program:
             taken = (*taken, self._resting(by, taken))
         asked = taken[len(self.taken) :]
         return self._changed(asked=asked) if any(asked) else self
+
+    def for_one(self) -> Program:
+        """The program for one example of those that it has an axis of."""
+        assert self.single is not None
+        if not self._ruled:
+            return self.single
+        return self.single._changed(taken=self.taken, asked=self.asked)
 
     def _changed(self, **how: Any) -> Program:
         key = tuple(how.items())
@@ -230,6 +240,11 @@ class Program:
     def is_stepped(self) -> bool:
         """Whether control depends on what cells compute."""
         return bool(self.imports)
+
+    @property
+    def examples(self) -> int:
+        """How many examples a row has values of."""
+        return math.prod(axis.size for axis in self.axes if isinstance(axis, Examples))
 
     @property
     def call_bytes(self) -> int:

@@ -142,7 +142,7 @@ def host_layout(program: Program, sized: Layout, core: Any, domains: int = 1) ->
         max_waves=1,
         costs=(),  # kernels do not depend on them
     )
-    return with_step_rows(layout, [n - pad for n in fired]) if sized.readers else layout
+    return with_step_rows(program, layout, [n - pad for n in fired]) if sized.readers else layout
 
 
 def roomy(rows: int) -> int:
