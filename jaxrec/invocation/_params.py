@@ -92,7 +92,7 @@ class Params:
         return dataclasses.replace(self, program=self.program.asked_by(*orders))
 
     def of_rows(self, rows: int) -> Params:
-        """The invocations that so many calls of a wave make, in the rule of a derivative."""
+        """Several invocations at once, of calls of a wave or of examples with the same calls."""
         declared = None if self.declared is None else self.declared * rows
         return dataclasses.replace(self, declared=declared)
 

@@ -43,7 +43,7 @@ class Spread:
             axis, dims = self.params.program.axes[-1], _dims(self.params)
             assert isinstance(axis, Examples)
             one = dataclasses.replace(self.params, program=self.params.program.for_one())
-            batch = Batch(one, self.operands, dims, axis.size)
+            batch = Batch(one.of_rows(axis.size), self.operands, dims, axis.size)
             self._levels.append((batch, dims))
             self.params, self.operands = batch.params, batch.operands
 
