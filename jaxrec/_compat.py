@@ -78,18 +78,27 @@ def register_batching_by_axis(primitive: Primitive, rule: Callable[..., Any]) ->
             outs, found = rule(axis.name, axis.size, operands, dims, **params)
         over = axis.explicit_mesh_axis
         if over is not None:
-            outs = [_divided(x, dim, over) for x, dim in zip(outs, found, strict=True)]
+            pairs = zip(operands, dims, strict=True)
+            mesh = next(_mesh_of(x) for x, dim in pairs if dim is not not_mapped)
+            outs = [_divided(x, dim, over, mesh) for x, dim in zip(outs, found, strict=True)]
         return outs, found
 
     _batching.fancy_primitive_batchers[primitive] = of_axis
 
 
-def _divided(value: Any, dim: Any, over: Any) -> Any:
+def _divided(value: Any, dim: Any, over: Any, mesh: Any) -> Any:
     """A result with the axis that `vmap` maps over, divided among the devices of a mesh."""
     if dim is not_mapped:
         return value
     spec = [over if axis == dim else None for axis in range(value.ndim)]
-    return jax.sharding.reshard(value, jax.sharding.PartitionSpec(*spec))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+    put = jax.device_put if is_concrete(value) else jax.sharding.reshard
+    return put(value, sharding)
+
+
+def _mesh_of(value: Any) -> Any:
+    """The mesh that a value is divided over: of devices where it is known."""
+    return (value if is_concrete(value) else aval_of(value)).sharding.mesh
 
 
 class _Replaced:

@@ -218,6 +218,8 @@ def test_vmap_over_an_explicit_axis_of_a_mesh():
                     assert {str(jax.typeof(a)) for a in jax.tree.leaves(got)} == {"float32[4@d]"}
                     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
                         np.testing.assert_allclose(a, b, rtol=1e-6)
+        for mapped in (jax.vmap(shifted), jax.jit(jax.vmap(shifted))):  # also where none is set
+            np.testing.assert_allclose(mapped(divided), jax.vmap(shifted)(x), rtol=1e-6)
         print("done")
     """
     check_on_a_mesh(script)
