@@ -78,8 +78,7 @@ def register_batching_by_axis(primitive: Primitive, rule: Callable[..., Any]) ->
             outs, found = rule(axis.name, axis.size, operands, dims, **params)
         over = axis.explicit_mesh_axis
         if over is not None:
-            pairs = zip(operands, dims, strict=True)
-            mesh = next(_mesh_of(x) for x, dim in pairs if dim is not not_mapped)
+            mesh = next(_mesh_of(x) for x in operands if not aval_of(x).sharding.mesh.empty)
             outs = [_divided(x, dim, over, mesh) for x, dim in zip(outs, found, strict=True)]
         return outs, found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ import zoo_modes
 from zoo import JAXREC, PYTHON, Program, assert_close
 
 import jaxrec as jr
-from jaxrec.primitives import _spread
+from jaxrec.primitives import _alike, _spread
 
 SCALES = (1.0, 0.95, 1.02)
 """What the arguments of each example are multiplied by."""
@@ -162,6 +164,29 @@ def test_derivatives(way: str, axes: str):
     ]
     got = jax.jit(WAYS[way](lossy(tree_rnn()), chosen))(*args)
     assert_close(got, WAYS[way](lossy(plain_rnn), chosen)(*args), 1e-4)
+
+
+@pytest.mark.parametrize("axes", [(None, 0, None), (None, None, 0), (0, 0, 0)])
+def test_examples_divided_among_lanes(axes, monkeypatch):
+    """As where their rows would be long."""
+    monkeypatch.setattr(_alike, "_ROW_BYTES", 1)
+    monkeypatch.setattr(_alike, "_MOST_SHARDS", 2)
+    args = [x if axis == 0 else x[0] for x, axis in zip(operands(4), axes, strict=True)]
+
+    def check(of, rtol):
+        assert_close(of(tree_rnn()), of(plain_rnn), rtol)
+
+    check(lambda f: jax.vmap(f, (*axes, None))(*args, 0), 1e-5)
+    check(lambda f: jax.jit(jax.vmap(jax.grad(lossy(f), (0, 1, 2)), axes))(*args), 1e-4)
+    check(lambda f: jax.grad(lambda *a: jax.vmap(lossy(f), axes)(*a).sum(), (0, 1, 2))(*args), 1e-4)
+    check(lambda f: WAYS["hvp of sum"](lossy(f), axes)(*args), 1e-4)
+    check(lambda f: jax.vmap(lambda s: jax.vmap(lossy(f), axes)(*args) * s)(jnp.ones(2)), 1e-5)
+    roots = jnp.array([1, 2])
+    run = tree_rnn()
+    both = jax.vmap(lambda *a: jax.vmap(lambda i: run(*a, i))(roots), axes)(*args)
+    for k, root in enumerate((1, 2)):
+        one = functools.partial(plain_rnn, i=root)
+        assert_close(both[:, k], jax.vmap(one, axes)(*args), 1e-5)
 
 
 def test_nested_axes():

@@ -31,9 +31,7 @@ def example_function(
     def of_examples(
         outers: Sequence[Any], exports: Sequence[Any], rows: Sequence[Any]
     ) -> list[list[Any]]:
-        mapped = [
-            0 if k in axis.mapped else None for k, _ in zip(spec.outers, outers, strict=False)
-        ]
+        mapped = [0 if k in axis.mapped else None for k in spec.outers[: len(outers)]]
         each = jax.vmap(run, in_axes=(mapped, None, 0), axis_size=axis.size, axis_name=EXAMPLES)
         return each(list(outers), list(exports), list(map(list, rows)))
 

@@ -1,7 +1,9 @@
 """`vmap` of an invocation whose control is the same in every example: one schedule, longer rows.
 
 The lanes stay what they are, and each value in tapes gets the axis of examples
-(`jaxrec/split/_examples.py`).
+(`jaxrec/split/_examples.py`). Where rows would become so long that a few that are no call, as waves
+compute and tapes end with, take much, the examples are divided: shard `s` of the examples of lane
+`l` is lane `s * lanes + l`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxrec import _compat
@@ -17,6 +21,11 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._batching import Batch, at_front, axis_size, example, with_axis_at
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._examples import with_examples
+
+_ROW_BYTES, _ROW_FLOPS = 1 << 17, 1e6
+"""What a call puts on tapes, and computes in its most expensive cell, for examples enough."""
+
+_MOST_SHARDS = 64
 
 
 class Alike:
@@ -26,6 +35,7 @@ class Alike:
         params: parameters of the batched invocation.
         operands: its operands.
         size: size of the new axis.
+        shards: how many lanes its examples are divided among, for each lane of one example.
         single: parameters of the invocation of one example.
         examples: the types of its operands.
     """
@@ -51,31 +61,81 @@ class Alike:
         """
         self.single, self.size, self._bare = params, size, bare
         self.examples = [example(x, d) for x, d in zip(operands, dims, strict=True)]
-        self._mapped = frozenset(mapped)
-        outers = frozenset(k for k in self._mapped if k < params.num_outers)
-        program = with_examples(params.program, size, outers)
-        self.params = dataclasses.replace(params, program=program)
+        self._outers = frozenset(k for k in mapped if k < params.num_outers)
+        self.shards = self._num_shards()
+        program = with_examples(params.program, size // self.shards, self._outers)
+        calls = params.max_calls
+        self.params = dataclasses.replace(
+            params.of_rows(self.shards),
+            program=program,
+            lanes=params.lanes * self.shards,
+            patterns=tuple(self._pattern(k) for k in range(params.num_outers)),
+            copies=params.copies * self.shards,
+            max_calls=None if calls is None else calls * self.shards,
+        )
         pairs = zip(operands, dims, strict=True)
         self.operands = [self.operand(k, x, d) for k, (x, d) in enumerate(pairs)]
 
+    def _num_shards(self) -> int:
+        """How many shards there are, of one size; see `shards`."""
+        single, program = self.single, self.single.program
+        sizes = [self.examples[k].size * self.examples[k].dtype.itemsize for k in self._outers]
+        # A wave reads an outer value that lanes index once for each of its rows.
+        if sum(sizes) > program.call_bytes or (self._outers and single.lanes > 1):
+            return 1
+        row = max(program.call_bytes / _ROW_BYTES, program.row_flops / _ROW_FLOPS)
+        most = min(int(row * self.size), _MOST_SHARDS, self.size)
+        return next((n for n in range(most, 1, -1) if self.size % n == 0), 1)
+
+    def _pattern(self, k: int) -> LanePattern | None:
+        """How lanes index outer value `k`."""
+        is_divided = self.shards > 1 and k in self._outers
+        return (1, self.shards) if is_divided else self.single.patterns[k]
+
     def operand(self, k: int, x: Any, dim: Any) -> Any:
         """Lays out a value of the type of operand `k` for the batched invocation."""
-        if k < self.single.num_outers and k not in self._mapped:
-            return x
-        if self.single.num_outers <= k < self.single.first_data:
-            return _with_lane(x) if self._bare else x
+        if k < self.single.num_outers:
+            if k not in self._outers:
+                return x
+            x = at_front(x, dim, self.size)
+            if self.shards > 1:
+                return x.reshape(self.shards, self.size // self.shards, *x.shape[1:])
+            return with_axis_at(x, 0, self._axis(k))
+        if k < self.single.first_data:  # known values stay so inside of jit
+            return _compat.on_known(self._control, x) if _compat.is_known(x) else self._control(x)
         x = at_front(x, dim, self.size)
-        is_root = k >= self.single.first_data
-        return _with_lane(x) if is_root and self._bare else with_axis_at(x, 0, self._axis(k))
+        return self._together(lax.expand_dims(x, [1]) if self._bare else x)
+
+    def _control(self, x: Any) -> Any:
+        """A control argument of the roots, which all examples have."""
+        x = x.reshape(1) if self._bare else x
+        if self.shards == 1:
+            return x
+        tile = np.tile if isinstance(x, np.ndarray) else jnp.tile
+        return tile(x, self.shards)
 
     def _axis(self, k: int, lanes: LanePattern | None = None) -> int:
-        """Where operand `k`, or its cotangent, has the new axis: behind that of lanes."""
-        if k >= self.single.num_outers:
-            return 1
+        """Where outer value `k`, or its cotangent, has the new axis: behind that of lanes."""
         return 0 if (self.single.patterns[k] or lanes) is None else 1
+
+    def _together(self, x: Any) -> Any:
+        """A value of each example and lane, `[size, lanes, ...]`, by the lanes of all shards."""
+        each, lanes = self.size // self.shards, self.single.lanes
+        x = with_axis_at(x.reshape(self.shards, each, lanes, *x.shape[2:]), 1, 2)
+        return x.reshape(self.shards * lanes, each, *x.shape[3:])
+
+    def _apart(self, x: Any) -> Any:
+        """The inverse of `_together`."""
+        each, lanes = self.size // self.shards, self.single.lanes
+        x = with_axis_at(x.reshape(self.shards, lanes, each, *x.shape[2:]), 2, 1)
+        return x.reshape(self.size, lanes, *x.shape[3:])
 
     def split_operand(self, k: int, x: Any, lanes: LanePattern | None) -> Any:
         """Takes a cotangent of operand `k` apart by example; `lanes` as before batching."""
+        if k >= self.single.num_outers:
+            return self._apart(x)
+        if self.shards > 1:
+            return lax.collapse(x, 0, 2)
         return with_axis_at(x, self._axis(k, lanes), 0)
 
     def cotangent_lanes(self, k: int, lanes: LanePattern | None) -> LanePattern | None:
@@ -84,23 +144,23 @@ class Alike:
         return lanes
 
     def split_outcome(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
-        """The outcome of the batched invocation, and where it has the new axis."""
-        return list(outs), [1] * len(outs)
+        """The outcome of the batched invocation with the new axis in front."""
+        return list(map(self._apart, outs)), [0] * len(outs)
 
     def split_example(self, outs: Sequence[Any]) -> tuple[list[Any], list[int]]:
-        """The outcome where one example's lane has no axis, and where it has the new axis."""
-        return [lax.squeeze(x, [0]) for x in outs], [0] * len(outs)
+        """The outcome where one example's lane has no axis, with the new axis in front."""
+        return [lax.collapse(x, 0, 2) for x in outs], [0] * len(outs)
 
     def split_linear(self, outs: Sequence[Any], reports: Any) -> tuple[list[Any], list[int]]:
         """The differentiable part of an outcome with the new axis in front."""
         assert reports is None
-        return [with_axis_at(x, 1, 0) for x in outs], [0] * len(outs)
+        return self.split_outcome(outs)
 
     def like_results(self, values: Sequence[Any], dims: Sequence[Any], reports: Any) -> list[Any]:
         """Lays out cotangents of the differentiable part of an outcome."""
         assert reports is None
         pairs = zip(values, dims, strict=True)
-        return [with_axis_at(at_front(x, d, self.size), 0, 1) for x, d in pairs]
+        return [self._together(at_front(x, d, self.size)) for x, d in pairs]
 
 
 Batched = Batch | Alike
@@ -148,9 +208,3 @@ def _is_alike(params: Params, mapped: set[int], size: int) -> bool:
 
 def _mapped(dims: Sequence[Any]) -> set[int]:
     return {k for k, d in enumerate(dims) if d is not _compat.not_mapped}
-
-
-def _with_lane(x: Any) -> Any:
-    if _compat.is_known(x):
-        return _compat.on_known(lambda x: x[None], x)
-    return lax.expand_dims(x, [0])
