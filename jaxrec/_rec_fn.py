@@ -369,10 +369,10 @@ def rec_fn(
             arguments that gives it. Without it, that of a branch that makes no recursive call.
         max_calls: a bound on the calls of one invocation, all examples together, iterations of
             loops with calls included; examples of `jax.vmap` that make the same calls count once.
-            Needed only under `jit`, and only where it does not follow
-            from the arguments (the nodes of an array of N nodes: N calls). Without it a recursion
-            is stopped at 10,000,000 calls, or 1,048,576 nested ones; one whose control is computed
-            from arrays at 2,097,152 calls, or fewer where their values take more than 1 GiB, or
+            Needed only under `jit`, and only where it does not follow from the arguments (the
+            nodes of an array of N nodes: N calls). Without it a recursion is stopped at 10,000,000
+            calls, or 1,048,576 nested ones; one whose control is computed from arrays at 2,097,152
+            calls, or fewer where their values take more than 1 GiB, or
             some seconds (16,384 nested ones on executor "host"). The value of a function of
             scalars and arrays of up to 64 elements alone takes no memory for each call, so there
             only nested calls are limited.

@@ -189,6 +189,30 @@ def test_examples_divided_among_lanes(axes, monkeypatch):
         assert_close(both[:, k], jax.vmap(one, axes)(*args), 1e-5)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_divided_around_one_root(shared, monkeypatch):
+    """An axis of one root makes weights be indexed by lane, though there is one lane."""
+    monkeypatch.setattr(_alike, "_ROW_BYTES", 1)
+    monkeypatch.setattr(_alike, "_MOST_SHARDS", 2)
+    w, x, scale = operands(4)
+    axes = (None, None, 0) if shared else (0, 0, None)
+    args = [a if axis == 0 else a[0] for a, axis in zip((w, x, scale), axes, strict=True)]
+    fold, roots = tree_rnn(), jnp.array([1])
+
+    def of_root(w, x, scale, i):
+        return jnp.sum(fold(w, x, scale, i) ** 2)
+
+    def of_roots(w, x, scale):
+        return jax.vmap(jax.grad(of_root, (0, 1, 2)), (None, None, None, 0))(w, x, scale, roots)
+
+    def plain(w, x, scale):
+        root = functools.partial(plain_rnn, i=1)
+        of = jax.grad(lambda *a: jnp.sum(root(*a) ** 2), (0, 1, 2))
+        return jax.tree.map(lambda g: g[None], of(w, x, scale))
+
+    assert_close(jax.vmap(of_roots, axes)(*args), jax.vmap(plain, axes)(*args), 1e-4)
+
+
 def test_nested_axes():
     w, x, scale = operands(4)
     inner, outer = (None, 0, None), (0, None, None)

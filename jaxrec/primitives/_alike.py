@@ -26,6 +26,7 @@ _ROW_BYTES, _ROW_FLOPS = 1 << 17, 1e6
 """What a call puts on tapes, and computes in its most expensive cell, for examples enough."""
 
 _MOST_SHARDS = 64
+"""So that making the schedule for all of them takes little."""
 
 
 class Alike:
@@ -62,7 +63,7 @@ class Alike:
         self.single, self.size, self._bare = params, size, bare
         self.examples = [example(x, d) for x, d in zip(operands, dims, strict=True)]
         self._outers = frozenset(k for k in mapped if k < params.num_outers)
-        self.shards = self._num_shards()
+        self.shards = self._num_shards(_mapped(dims))
         program = with_examples(params.program, size // self.shards, self._outers)
         calls = params.max_calls
         self.params = dataclasses.replace(
@@ -76,12 +77,13 @@ class Alike:
         pairs = zip(operands, dims, strict=True)
         self.operands = [self.operand(k, x, d) for k, (x, d) in enumerate(pairs)]
 
-    def _num_shards(self) -> int:
-        """How many shards there are, of one size; see `shards`."""
+    def _num_shards(self, own: set[int]) -> int:
+        """How many shards there are, of one size; `own`: the operands that have the axis."""
         single, program = self.single, self.single.program
         sizes = [self.examples[k].size * self.examples[k].dtype.itemsize for k in self._outers]
+        by_lane = single.lanes > 1 or any(single.patterns[k] is not None for k in self._outers)
         # A wave reads an outer value that lanes index once for each of its rows.
-        if sum(sizes) > program.call_bytes or (self._outers and single.lanes > 1):
+        if sum(sizes) > program.call_bytes or (self._outers and by_lane) or self._outers - own:
             return 1
         row = max(program.call_bytes / _ROW_BYTES, program.row_flops / _ROW_FLOPS)
         most = min(int(row * self.size), _MOST_SHARDS, self.size)

@@ -116,11 +116,10 @@ class _Derivative:
         patterns = dict(zip(params.program.outers, params.patterns, strict=True))
         outers = [self._origins.get(v, v) for v in self.program.outers]
         return dataclasses.replace(
-            params,
+            params.of_rows(directions),
             program=self.program,
             # All calls may have one tangent where they have arguments of their own.
             patterns=tuple(patterns.get(v, (1, params.lanes)) for v in outers),
-            declared=None if params.declared is None else params.declared * directions,
             max_calls=None,
         )
 
