@@ -189,28 +189,31 @@ def test_examples_divided_among_lanes(axes, monkeypatch):
         assert_close(both[:, k], jax.vmap(one, axes)(*args), 1e-5)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_divided_around_one_root(shared, monkeypatch):
-    """An axis of one root makes weights be indexed by lane, though there is one lane."""
+@pytest.mark.parametrize("axes", [(0, None), (None, 0), (0, 0)])
+def test_divided_around_one_root(axes, monkeypatch):
+    """An axis of one root makes what all calls read be indexed by lane, though there is one."""
     monkeypatch.setattr(_alike, "_ROW_BYTES", 1)
     monkeypatch.setattr(_alike, "_MOST_SHARDS", 2)
-    w, x, scale = operands(4)
-    axes = (None, None, 0) if shared else (0, 0, None)
-    args = [a if axis == 0 else a[0] for a, axis in zip((w, x, scale), axes, strict=True)]
-    fold, roots = tree_rnn(), jnp.array([1])
 
-    def of_root(w, x, scale, i):
-        return jnp.sum(fold(w, x, scale, i) ** 2)
+    @jr.rec_fn
+    def fold(bias, x, n):
+        return jr.cond(n < 1, lambda: jnp.sin(x), lambda: jnp.tanh(bias * fold(bias, 2 * x, n - 1)))
 
-    def of_roots(w, x, scale):
-        return jax.vmap(jax.grad(of_root, (0, 1, 2)), (None, None, None, 0))(w, x, scale, roots)
+    def plain(bias, x):
+        return jnp.tanh(bias * jnp.tanh(bias * jnp.sin(4 * x)))
 
-    def plain(w, x, scale):
-        root = functools.partial(plain_rnn, i=1)
-        of = jax.grad(lambda *a: jnp.sum(root(*a) ** 2), (0, 1, 2))
-        return jax.tree.map(lambda g: g[None], of(w, x, scale))
+    def of_roots(bias, x):
+        of = jax.grad(lambda *a: jnp.sum(fold(*a) ** 2), (0, 1))
+        return jax.vmap(of, (None, None, 0))(bias, x, jnp.array([2]))
 
-    assert_close(jax.vmap(of_roots, axes)(*args), jax.vmap(plain, axes)(*args), 1e-4)
+    def of_plain(bias, x):
+        found = jax.grad(lambda *a: jnp.sum(plain(*a) ** 2), (0, 1))(bias, x)
+        return jax.tree.map(lambda g: g[None], found)
+
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=(4, 200)), jnp.float32) for _ in axes]
+    args = [a if axis == 0 else a[0] for a, axis in zip(given, axes, strict=True)]
+    assert_close(jax.vmap(of_roots, axes)(*args), jax.vmap(of_plain, axes)(*args), 1e-4)
 
 
 def test_nested_axes():
