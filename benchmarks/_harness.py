@@ -8,14 +8,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 _PACKAGES = ("jaxrec", "jax", "jaxlib", "numpy", "torch", "dyNET38")
 
 
 def machine() -> dict[str, Any]:
-    """The processor's name, the cores this process may use, and the load when the script began."""
-    return {"cpu": _cpu_name(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+    """The processor's name, the cores this process may use, the load when the script began, and the
+    device that JAX puts arrays on, where that is another one.
+    """
+    found = {"cpu": _cpu_name(), "cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()[0]}
+    device = jax.devices()[0]
+    return found if device.platform == "cpu" else found | {"device": device.device_kind}
 
 
 def _cpu_name() -> str:

@@ -378,7 +378,7 @@ def test_cut_programs_are_refused() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _registered() -> None:
-    handler = _core.ffi_handlers()["jaxrec_plan"]
+    handler = _core.ffi_handlers()["cpu"]["jaxrec_plan"]
     jax.ffi.register_ffi_target("jaxrec_plan_test", handler, platform="cpu")
 
 

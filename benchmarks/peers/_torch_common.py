@@ -1,4 +1,8 @@
-"""What the two PyTorch peers share: cells on rows, the loss, and the Adagrad training step."""
+"""What the two PyTorch peers share: cells on rows, the loss, and the Adagrad training step.
+
+They run on a GPU if there is one, as the programs of JAX do, in JAX's default precision of
+products.
+"""
 
 import os
 from collections.abc import Callable
@@ -12,6 +16,8 @@ from torch import Tensor
 from benchmarks._models import EPSILON, LEARNING_RATE, Params
 from benchmarks._trees import Forest
 from benchmarks.peers._protocol import Gradients, Program
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 Tensors = dict[str, Tensor]
 State = tuple[Tensor, ...]
@@ -62,6 +68,11 @@ CELLS = {
 }
 
 
+def integers(values: np.ndarray) -> Tensor:
+    """Indices or labels, where the parameters are."""
+    return torch.from_numpy(values.astype(np.int64)).to(DEVICE)
+
+
 def look_up(params: Tensors, token: Tensor) -> Tensor:
     """Word vectors; the gradient of the table is sparse."""
     return F.embedding(token, params["embed"], sparse=True)
@@ -85,8 +96,12 @@ def program(
 ) -> Program:
     """Wraps a loss and a score function in the training step and the rest of the protocol."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.backends.cuda.matmul.allow_tf32 = True
     torch.sparse.check_sparse_tensor_invariants.disable()  # the default, said to be without warning
-    tensors = {name: torch.tensor(value, requires_grad=True) for name, value in params.items()}
+    tensors = {
+        name: torch.tensor(value, device=DEVICE, requires_grad=True)
+        for name, value in params.items()
+    }
     optimizer = torch.optim.Adagrad(tensors.values(), lr=LEARNING_RATE, eps=EPSILON)
 
     def train_step(batch: Any) -> float:
@@ -98,14 +113,14 @@ def program(
 
     def infer(batch: Any) -> np.ndarray:
         with torch.inference_mode():
-            return scores(tensors, batch).numpy()
+            return scores(tensors, batch).cpu().numpy()
 
     def gradients(batch: Any) -> Gradients:
         optimizer.zero_grad(set_to_none=True)
         value = loss(tensors, batch)
         value.backward()
         grads = {name: tensor.grad for name, tensor in tensors.items()}
-        dense = {n: g.to_dense().numpy().copy() for n, g in grads.items() if g is not None}
+        dense = {n: g.to_dense().cpu().numpy().copy() for n, g in grads.items() if g is not None}
         return value.item(), dense
 
     return Program(prepare, train_step, infer, gradients)

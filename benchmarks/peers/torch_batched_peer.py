@@ -45,16 +45,16 @@ def _prepare(forest: Forest) -> _Prepared:
     starts = np.searchsorted(reader[by_reader], reader[by_reader])
     place[by_reader] = np.arange(len(order)) - starts
     levels = [_level(forest, order[a:b], reader, place) for a, b in pairwise(bounds)]
-    token = torch.from_numpy(forest.token[order[: bounds[1]]].astype(np.int64))
-    label = torch.from_numpy(forest.label[order].astype(np.int64))
-    return _Prepared(levels, token, label, torch.from_numpy(row[forest.roots]))
+    token = common.integers(forest.token[order[: bounds[1]]])
+    label = common.integers(forest.label[order])
+    return _Prepared(levels, token, label, common.integers(row[forest.roots]))
 
 
 def _level(forest: Forest, nodes: np.ndarray, reader: np.ndarray, place: np.ndarray) -> _Level:
     """Cuts `nodes` by their readers; roots, which nothing reads, are the last piece."""
     readers, counts = np.unique(reader[nodes], return_counts=True)
     children = np.stack([forest.left[nodes], forest.right[nodes]], 1).ravel()
-    return _Level(counts.tolist(), readers.tolist(), torch.from_numpy(place[children]))
+    return _Level(counts.tolist(), readers.tolist(), common.integers(place[children]))
 
 
 def _states(model: str, params: common.Tensors, batch: _Prepared) -> Tensor:

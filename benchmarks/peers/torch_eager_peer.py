@@ -32,8 +32,8 @@ class _Prepared(NamedTuple):
 def _prepare(forest: Forest) -> _Prepared:
     leaf = forest.left < 0
     word = (leaf.cumsum() - 1).tolist()
-    token = torch.from_numpy(forest.token[leaf].astype("int64"))
-    label = torch.from_numpy(forest.label.astype("int64"))
+    token = common.integers(forest.token[leaf])
+    label = common.integers(forest.label)
     left, right = forest.left.tolist(), forest.right.tolist()
     return _Prepared(left, right, word, token, label, forest.roots.tolist())
 

@@ -62,6 +62,12 @@ int32_t Stepper::end_of_rows(int32_t tape_class) const {
   return keeper_ != nullptr ? keeper_->end(tape_class) : next_value_[tape_class];
 }
 
+std::vector<int64_t> Stepper::rows_made() const {
+  std::vector<int64_t> rows;
+  for (const Import& import : program_.imports) rows.push_back(end_of_rows(import.value_class));
+  return rows;
+}
+
 Status Stepper::check_room(int32_t number, int32_t count) const {
   if (value_room_.empty()) return {};
   const int64_t pad = widths_.back();

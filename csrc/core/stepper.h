@@ -72,6 +72,10 @@ class Stepper {
   /// they have run, with tapes that lack their values.
   bool reads_next() const { return !resumable_.empty(); }
 
+  /// For each import how many rows of its tape the waves up to this one write, those before the
+  /// first included.
+  std::vector<int64_t> rows_made() const;
+
   /// The calls that led to a row of a wave, as text; an empty one for a row that is not there.
   std::string call_path(int64_t wave, int64_t row) const;
 

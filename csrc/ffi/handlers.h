@@ -1,4 +1,5 @@
-// The XLA FFI handlers of the extension.
+// The XLA FFI handlers of the extension. Those that run the scheduler are there twice: for CPU, and
+// as `..._cuda` for NVIDIA's GPUs, where they copy control values to the host and tables back.
 #pragma once
 
 #include "xla/ffi/api/c_api.h"
@@ -48,3 +49,12 @@ extern "C" XLA_FFI_Error* jaxrec_step_end(XLA_FFI_CallFrame* call_frame);
 /// names, outer_lanes, max_calls, depth_limit, call_limit, workers; those that are absent have the
 /// defaults of `jaxrec::native::Request`.
 extern "C" XLA_FFI_Error* jaxrec_native(XLA_FFI_CallFrame* call_frame);
+
+extern "C" XLA_FFI_Error* jaxrec_plan_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_instantiate_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_begin_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_operands_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_results_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_step_end_cuda(XLA_FFI_CallFrame* call_frame);
+extern "C" XLA_FFI_Error* jaxrec_native_cuda(XLA_FFI_CallFrame* call_frame);

@@ -1,5 +1,6 @@
 #include "core/native_run.h"
 #include "ffi/handlers.h"
+#include "ffi/memory.h"
 #include "ffi/request.h"
 
 namespace jaxrec {
@@ -7,7 +8,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+Status run(Staging& staging, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
            const ffi::Dictionary& dictionary) {
   native::Request request;
   Attributes attrs(dictionary);
@@ -21,6 +22,7 @@ Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
   if (!attrs.status().ok()) return attrs.status();
   std::vector<Array> arrays;
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  if (Status status = staging.read(arrays); !status.ok()) return status;
   const size_t num_outers = request.outer_lanes.size() / 2;
   if (arrays.size() < 1 + num_outers) return program_error("too few arguments");
   std::vector<int64_t> program;
@@ -28,15 +30,25 @@ Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
   request.roots.assign(arrays.begin() + 1, arrays.end() - num_outers);
   request.outers.assign(arrays.end() - num_outers, arrays.end());
   if (Status status = decode_results(rets, request.results); !status.ok()) return status;
-  return native::run(program, request);
+  staging.write(request.results);
+  Status status = native::run(program, request);
+  return status.ok() ? staging.flush() : status;
 }
 
-ffi::Error native_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return handle([&] { return run(args, rets, attrs); });
+ffi::Error native_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                       ffi::Dictionary attrs) {
+  return handle([&] { return run(staging, args, rets, attrs); });
+}
+
+template <class Memory>
+auto bind_native() {
+  return ffi::Ffi::Bind().Ctx<Memory>().RemainingArgs().RemainingRets().Attrs();
 }
 
 }  // namespace
 }  // namespace jaxrec
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_native, jaxrec::native_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+                              jaxrec::bind_native<jaxrec::OnHost>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_native_cuda, jaxrec::native_impl,
+                              jaxrec::bind_native<jaxrec::OnCuda>());

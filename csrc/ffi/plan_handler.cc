@@ -1,6 +1,7 @@
 #include "core/fill.h"
 #include "core/plan.h"
 #include "ffi/handlers.h"
+#include "ffi/memory.h"
 #include "ffi/request.h"
 
 namespace jaxrec {
@@ -8,23 +9,32 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-Status run(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+Status run(Staging& staging, const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
            const ffi::Dictionary& attrs) {
   PlanCall call;
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
-  if (Status status = decode_arguments(args, call); !status.ok()) return status;
+  if (Status status = decode_arguments(args, staging, call); !status.ok()) return status;
   if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
   Schedule schedule;
   if (Status status = plan(call.request, schedule); !status.ok()) return status;
-  return fill(schedule, call.buffers, {call.capacity, call.readers});
+  staging.write(call.buffers);
+  Status status = fill(schedule, call.buffers, {call.capacity, call.readers});
+  return status.ok() ? staging.flush() : status;
 }
 
-ffi::Error plan_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return handle([&] { return run(args, rets, attrs); });
+ffi::Error plan_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                     ffi::Dictionary attrs) {
+  return handle([&] { return run(staging, args, rets, attrs); });
+}
+
+template <class Memory>
+auto bind_plan() {
+  return ffi::Ffi::Bind().Ctx<Memory>().RemainingArgs().RemainingRets().Attrs();
 }
 
 }  // namespace
 }  // namespace jaxrec
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan, jaxrec::plan_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan, jaxrec::plan_impl, jaxrec::bind_plan<jaxrec::OnHost>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan_cuda, jaxrec::plan_impl,
+                              jaxrec::bind_plan<jaxrec::OnCuda>());

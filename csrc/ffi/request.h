@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "core/staging.h"
 #include "ffi/decode.h"
 
 namespace jaxrec {
@@ -23,11 +24,12 @@ struct PlanCall {
 Status decode_attributes(const xla::ffi::Dictionary& dictionary, PlanCall& call);
 
 /// The program, then arguments of the roots, then outer arrays; after `decode_attributes`.
-Status decode_arguments(const xla::ffi::RemainingArgs& args, PlanCall& call);
+Status decode_arguments(const xla::ffi::RemainingArgs& args, Staging& staging, PlanCall& call);
 
-/// Arguments from number `first`; what `out` held before is gone.
+/// Arguments from number `first`, where they are; what `out` held before is gone.
 Status decode_arrays(const xla::ffi::RemainingArgs& args, size_t first, std::vector<Array>& out);
 
+/// The results, where they are.
 Status decode_results(const xla::ffi::RemainingRets& rets, std::vector<Array>& out);
 
 xla::ffi::Error to_error(Status status);

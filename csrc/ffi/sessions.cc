@@ -7,6 +7,8 @@ namespace jaxrec {
 
 xla::ffi::TypeId Sessions::id = {};
 const xla::ffi::TypeInfo Sessions::info = xla::ffi::MakeTypeInfo<Sessions>();
+xla::ffi::TypeId CudaSessions::id = {};
+const xla::ffi::TypeInfo CudaSessions::info = xla::ffi::MakeTypeInfo<CudaSessions>();
 
 Session* Sessions::begin(std::unique_ptr<Stepper> stepper, const void* handle, int64_t run) {
   std::list<Session> left_behind;  // freed last, without the lock

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/array.h"
+#include "core/staging.h"
 #include "core/stepper.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -22,6 +23,7 @@ struct Session {
   const void* handle;  // where the first handler has put this one's address
   int64_t run;         // which execution of the program it belongs to
   std::vector<Array> arguments = {}, results = {};  // of the handler under way
+  TapeMirror mirror = {};                           // where the tapes are on a device
 };
 
 /// Owns the steppers that one place of a compiled program begins.
@@ -44,6 +46,13 @@ class Sessions {
  private:
   std::mutex mutex_;
   std::list<Session> sessions_;
+};
+
+/// The same for programs of NVIDIA's GPUs: each platform of XLA numbers its own types.
+class CudaSessions : public Sessions {
+ public:
+  static xla::ffi::TypeId id;
+  static const xla::ffi::TypeInfo info;
 };
 
 }  // namespace jaxrec

@@ -12,6 +12,7 @@
 #include "core/fill.h"
 #include "core/stepper.h"
 #include "ffi/handlers.h"
+#include "ffi/memory.h"
 #include "ffi/request.h"
 #include "ffi/sessions.h"
 
@@ -22,13 +23,17 @@ namespace ffi = xla::ffi;
 
 static_assert(sizeof(Session*) == 2 * sizeof(int32_t), "an address is two 32-bit integers");
 
+bool is_handle(const Array& array) { return array.dtype == DType::kI32 && array.size() == 2; }
+
 // The first argument of all handlers but `begin`; the second only keeps them in order.
-Status to_session(const ffi::RemainingArgs& args, Session*& out) {
-  const auto handle = args.get<ffi::AnyBuffer>(0);
-  if (args.size() < 2 || !handle.has_value()) return program_error("too few arguments");
-  if (handle->element_type() != ffi::S32 || handle->element_count() != 2)
-    return program_error("a stepper's handle is int32 [2]");
-  std::memcpy(&out, handle->untyped_data(), sizeof(out));
+Status to_session(Staging& staging, const ffi::RemainingArgs& args, Session*& out) {
+  const auto first = args.get<ffi::AnyBuffer>(0);
+  if (args.size() < 2 || !first.has_value()) return program_error("too few arguments");
+  std::vector<Array> handle(1);
+  if (Status status = decode_buffer(*first, handle[0]); !status.ok()) return status;
+  if (!is_handle(handle[0])) return program_error("a stepper's handle is int32 [2]");
+  if (Status status = staging.read(handle); !status.ok()) return status;
+  std::memcpy(&out, handle[0].data, sizeof(out));
   if (out == nullptr) return program_error("a stepper's handle is empty");
   return {};
 }
@@ -37,116 +42,180 @@ struct End {
   void operator()(Session* session) const { Sessions::end(session); }
 };
 
-// Ends the session on failure.
-Status or_end(Session* session, Status status) {
-  if (!status.ok()) Sessions::end(session);
-  return status;
+// Does a part of a session's work, which ends with it on failure.
+template <class Work>
+ffi::Error in_session(Staging& staging, const ffi::RemainingArgs& args, Work&& work) {
+  return handle([&]() -> Status {
+    Session* session = nullptr;
+    if (Status status = to_session(staging, args, session); !status.ok()) return status;
+    Status status = guarded([&] { return work(*session); });
+    if (!status.ok()) Sessions::end(session);
+    return status;
+  });
 }
 
-Status begin(Sessions& sessions, int64_t run, const ffi::RemainingArgs& args,
+// Does the last part of a session's work.
+template <class Work>
+ffi::Error at_end_of_session(Staging& staging, const ffi::RemainingArgs& args, Work&& work) {
+  return handle([&]() -> Status {
+    Session* address = nullptr;
+    if (Status status = to_session(staging, args, address); !status.ok()) return status;
+    const std::unique_ptr<Session, End> session(address);
+    return work(*session);
+  });
+}
+
+Status begin(Sessions& sessions, int64_t run, Staging& staging, const ffi::RemainingArgs& args,
              const ffi::RemainingRets& rets, const ffi::Dictionary& attrs) {
   PlanCall call;
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
-  if (Status status = decode_arguments(args, call); !status.ok()) return status;
+  if (Status status = decode_arguments(args, staging, call); !status.ok()) return status;
   if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
-  if (call.buffers.size() != 1 || call.buffers[0].dtype != DType::kI32 ||
-      call.buffers[0].size() != 2)
+  if (call.buffers.size() != 1 || !is_handle(call.buffers[0]))
     return program_error("a stepper's handle is int32 [2]");
   std::unique_ptr<Stepper> stepper;
   if (Status status = Stepper::start(call.request, {call.capacity, call.cell_capacity}, stepper);
       !status.ok())
     return status;
-  const Array& handle = call.buffers[0];
-  const Session* session = sessions.begin(std::move(stepper), handle.data, run);
-  std::memcpy(handle.data, &session, sizeof(session));
-  return {};
+  const Session* session = sessions.begin(std::move(stepper), call.buffers[0].data, run);
+  staging.write(call.buffers);
+  std::memcpy(call.buffers[0].data, &session, sizeof(session));
+  return staging.flush();
 }
 
-// Arguments: the handle, anything that must come before, then the tapes.
-Status step(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
-  Session* session = nullptr;
-  if (Status status = to_session(args, session); !status.ok()) return status;
-  std::vector<Array>& tapes = session->arguments;
-  std::vector<Array>& results = session->results;
-  if (Status status = decode_arrays(args, 2, tapes); !status.ok())
-    return or_end(session, std::move(status));
-  if (Status status = decode_results(rets, results); !status.ok())
-    return or_end(session, std::move(status));
+// The next wave of a session.
+Status step(Session& session, Staging& staging, const ffi::RemainingArgs& args,
+            const ffi::RemainingRets& rets) {
+  Stepper& stepper = *session.stepper;
+  std::vector<Array>& tapes = session.arguments;
+  std::vector<Array>& results = session.results;
+  if (Status status = decode_arrays(args, 2, tapes); !status.ok()) return status;
+  if (Status status = decode_results(rets, results); !status.ok()) return status;
   if (results.size() != 1 || results[0].dtype != DType::kI32)
-    return or_end(session, program_error("a wave is int32"));
-  if (Status status = session->stepper->step(tapes); !status.ok())
-    return or_end(session, std::move(status));
-  return or_end(session, session->stepper->write_wave(
-                             {results[0].as<int32_t>(), static_cast<size_t>(results[0].size())}));
+    return program_error("a wave is int32");
+  if (staging.copies()) {
+    Status status = session.mirror.update(staging, stepper.rows_made(), tapes);
+    if (!status.ok()) return status;
+  }
+  if (Status status = stepper.step(tapes); !status.ok()) return status;
+  staging.write(results);
+  Status status =
+      stepper.write_wave({results[0].as<int32_t>(), static_cast<size_t>(results[0].size())});
+  return status.ok() ? staging.flush() : status;
 }
 
-// Arguments: the handle and the wave.
-Status operands(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
-  Session* session = nullptr;
-  if (Status status = to_session(args, session); !status.ok()) return status;
-  if (Status status = decode_results(rets, session->results); !status.ok())
-    return or_end(session, std::move(status));
-  return or_end(session, session->stepper->write_operands(session->results));
+// What the wave of a session reads.
+Status operands(Session& session, Staging& staging, const ffi::RemainingRets& rets) {
+  if (Status status = decode_results(rets, session.results); !status.ok()) return status;
+  staging.write(session.results);
+  Status status = session.stepper->write_operands(session.results);
+  return status.ok() ? staging.flush() : status;
 }
 
-// Arguments: the handle and the last wave, which is none.
-Status results(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
-  Session* address = nullptr;
-  if (Status status = to_session(args, address); !status.ok()) return status;
-  const std::unique_ptr<Session, End> session(address);
-  if (Status status = decode_results(rets, session->results); !status.ok()) return status;
-  return session->stepper->write_results(session->results);
+// The rows of a session's results.
+Status results(Session& session, Staging& staging, const ffi::RemainingRets& rets) {
+  if (Status status = decode_results(rets, session.results); !status.ok()) return status;
+  staging.write(session.results);
+  Status status = session.stepper->write_results(session.results);
+  return status.ok() ? staging.flush() : status;
 }
 
-// Arguments: the handle and the last wave, which is none.
-Status end(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
+// The schedule of a session.
+Status end(Session& session, Staging& staging, const ffi::RemainingRets& rets,
            const ffi::Dictionary& attrs) {
   PlanCall call;
-  Session* address = nullptr;
-  if (Status status = to_session(args, address); !status.ok()) return status;
-  const std::unique_ptr<Session, End> session(address);
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
   if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
   Schedule schedule;
-  if (Status status = session->stepper->finish(schedule); !status.ok()) return status;
-  return fill(schedule, call.buffers, {call.capacity, call.readers});
+  if (Status status = session.stepper->finish(schedule); !status.ok()) return status;
+  staging.write(call.buffers);
+  Status status = fill(schedule, call.buffers, {call.capacity, call.readers});
+  return status.ok() ? staging.flush() : status;
 }
 
-ffi::ErrorOr<std::unique_ptr<Sessions>> instantiate_impl() { return std::make_unique<Sessions>(); }
-ffi::Error begin_impl(Sessions* sessions, ffi::RunId run, ffi::RemainingArgs args,
+// Arguments: the handle, anything that must come before, then the tapes.
+ffi::Error step_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return in_session(staging, args,
+                    [&](Session& session) { return step(session, staging, args, rets); });
+}
+
+// Arguments: the handle and the wave.
+ffi::Error operands_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return in_session(staging, args,
+                    [&](Session& session) { return operands(session, staging, rets); });
+}
+
+// Arguments: the handle and the last wave, which is none.
+ffi::Error results_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets) {
+  return at_end_of_session(staging, args,
+                           [&](Session& session) { return results(session, staging, rets); });
+}
+
+// Arguments: the handle and the last wave, which is none.
+ffi::Error end_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets,
+                    ffi::Dictionary attrs) {
+  return at_end_of_session(staging, args,
+                           [&](Session& session) { return end(session, staging, rets, attrs); });
+}
+
+template <class Kind>
+ffi::ErrorOr<std::unique_ptr<Kind>> instantiate_impl() {
+  return std::make_unique<Kind>();
+}
+
+template <class Kind>
+ffi::Error begin_impl(Kind* sessions, ffi::RunId run, Staging staging, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return handle([&] { return begin(*sessions, run.run_id, args, rets, attrs); });
+  return handle([&] { return begin(*sessions, run.run_id, staging, args, rets, attrs); });
 }
-ffi::Error step_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return handle([&] { return step(args, rets); });
+
+template <class Kind, class Memory>
+auto bind_begin() {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::State<Kind>>()
+      .template Ctx<ffi::RunId>()
+      .template Ctx<Memory>()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attrs();
 }
-ffi::Error operands_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return handle([&] { return operands(args, rets); });
+
+template <class Memory>
+auto bind_step() {
+  return ffi::Ffi::Bind().Ctx<Memory>().RemainingArgs().RemainingRets();
 }
-ffi::Error results_impl(ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return handle([&] { return results(args, rets); });
-}
-ffi::Error end_impl(ffi::RemainingArgs args, ffi::RemainingRets rets, ffi::Dictionary attrs) {
-  return handle([&] { return end(args, rets, attrs); });
+
+template <class Memory>
+auto bind_end() {
+  return bind_step<Memory>().Attrs();
 }
 
 }  // namespace
 }  // namespace jaxrec
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate, jaxrec::instantiate_impl,
+using jaxrec::CudaSessions;
+using jaxrec::OnCuda;
+using jaxrec::OnHost;
+using jaxrec::Sessions;
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate, jaxrec::instantiate_impl<Sessions>,
                               xla::ffi::Ffi::BindInstantiate());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin, jaxrec::begin_impl,
-                              xla::ffi::Ffi::Bind()
-                                  .Ctx<xla::ffi::State<jaxrec::Sessions>>()
-                                  .Ctx<xla::ffi::RunId>()
-                                  .RemainingArgs()
-                                  .RemainingRets()
-                                  .Attrs());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step, jaxrec::step_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin, jaxrec::begin_impl<Sessions>,
+                              (jaxrec::bind_begin<Sessions, OnHost>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step, jaxrec::step_impl, jaxrec::bind_step<OnHost>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_operands, jaxrec::operands_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+                              jaxrec::bind_step<OnHost>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_results, jaxrec::results_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_end, jaxrec::end_impl,
-                              xla::ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs());
+                              jaxrec::bind_step<OnHost>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_end, jaxrec::end_impl, jaxrec::bind_end<OnHost>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate_cuda, jaxrec::instantiate_impl<CudaSessions>,
+                              xla::ffi::Ffi::BindInstantiate());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin_cuda, jaxrec::begin_impl<CudaSessions>,
+                              (jaxrec::bind_begin<CudaSessions, OnCuda>()));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_cuda, jaxrec::step_impl, jaxrec::bind_step<OnCuda>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_operands_cuda, jaxrec::operands_impl,
+                              jaxrec::bind_step<OnCuda>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_results_cuda, jaxrec::results_impl,
+                              jaxrec::bind_step<OnCuda>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_end_cuda, jaxrec::end_impl, jaxrec::bind_end<OnCuda>());

@@ -235,32 +235,68 @@ void bind_error(nb::module_& m) {
       type.ptr());
 }
 
+nb::capsule handler(XLA_FFI_Handler* function) {
+  return nb::capsule(reinterpret_cast<void*>(function));
+}
+
+nb::dict stages(XLA_FFI_Handler* instantiate, XLA_FFI_Handler* execute) {
+  nb::dict out;
+  out["instantiate"] = handler(instantiate);
+  out["execute"] = handler(execute);
+  return out;
+}
+
+nb::dict cpu_handlers() {
+  nb::dict out;
+  out["jaxrec_plan"] = handler(&jaxrec_plan);
+  out["jaxrec_step_begin"] = stages(&jaxrec_step_instantiate, &jaxrec_step_begin);
+  out["jaxrec_step"] = handler(&jaxrec_step);
+  out["jaxrec_step_operands"] = handler(&jaxrec_step_operands);
+  out["jaxrec_step_results"] = handler(&jaxrec_step_results);
+  out["jaxrec_step_end"] = handler(&jaxrec_step_end);
+  out["jaxrec_native"] = handler(&jaxrec_native);
+  out["jaxrec_allocate"] = handler(&jaxrec_allocate);
+  out["jaxrec_after"] = handler(&jaxrec_after);
+  out["jaxrec_gather_rows"] = handler(&jaxrec_gather_rows);
+  out["jaxrec_sum_rows"] = handler(&jaxrec_sum_rows);
+  return out;
+}
+
+nb::dict cuda_handlers() {
+  nb::dict out;
+  out["jaxrec_plan"] = handler(&jaxrec_plan_cuda);
+  out["jaxrec_step_begin"] = stages(&jaxrec_step_instantiate_cuda, &jaxrec_step_begin_cuda);
+  out["jaxrec_step"] = handler(&jaxrec_step_cuda);
+  out["jaxrec_step_operands"] = handler(&jaxrec_step_operands_cuda);
+  out["jaxrec_step_results"] = handler(&jaxrec_step_results_cuda);
+  out["jaxrec_step_end"] = handler(&jaxrec_step_end_cuda);
+  out["jaxrec_native"] = handler(&jaxrec_native_cuda);
+  return out;
+}
+
 // As jax.ffi.register_ffi_target takes them: a handler, or handlers by stage where there is a
 // state.
 nb::dict ffi_handlers() {
-  nb::dict out, begin;
-  begin["instantiate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_instantiate));
-  begin["execute"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_begin));
-  out["jaxrec_plan"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_plan));
-  out["jaxrec_step_begin"] = begin;
-  out["jaxrec_step"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step));
-  out["jaxrec_step_operands"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_operands));
-  out["jaxrec_step_results"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_results));
-  out["jaxrec_step_end"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_step_end));
-  out["jaxrec_native"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_native));
-  out["jaxrec_allocate"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_allocate));
-  out["jaxrec_after"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_after));
-  out["jaxrec_gather_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_gather_rows));
-  out["jaxrec_sum_rows"] = nb::capsule(reinterpret_cast<void*>(&jaxrec_sum_rows));
+  nb::dict out;
+  out["cpu"] = cpu_handlers();
+  out["cuda"] = cuda_handlers();
+  return out;
+}
+
+template <class T>
+nb::dict type_of_state(const char* name) {
+  nb::dict out, described;
+  described["type_id"] = nb::capsule(&T::id);
+  described["type_info"] = nb::capsule(&T::info);
+  out[name] = described;
   return out;
 }
 
 // As jax.ffi.register_ffi_type takes them.
 nb::dict ffi_types() {
-  nb::dict out, sessions;
-  sessions["type_id"] = nb::capsule(&Sessions::id);
-  sessions["type_info"] = nb::capsule(&Sessions::info);
-  out["jaxrec_sessions"] = sessions;
+  nb::dict out;
+  out["cpu"] = type_of_state<Sessions>("jaxrec_sessions");
+  out["cuda"] = type_of_state<CudaSessions>("jaxrec_cuda_sessions");
   return out;
 }
 
@@ -289,8 +325,8 @@ NB_MODULE(_core, m) {
   m.attr("MOST_WORKERS") = kMostWorkers;
   m.def("opcodes", &opcodes, "Instruction numbers by name.");
   m.def("dtypes", &dtypes, "Element type codes by NumPy name.");
-  m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by target name.");
-  m.def("ffi_types", &ffi_types, "The types of their states by name.");
+  m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by platform and target name.");
+  m.def("ffi_types", &ffi_types, "The types of their states by platform and name.");
   bind_error(m);
   bind_schedule(m);
   bind_stepper(m);

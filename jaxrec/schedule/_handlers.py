@@ -1,21 +1,40 @@
-"""The C++ handlers that compiled programs call on CPU."""
+"""The C++ handlers that compiled programs call, on CPU and on NVIDIA's GPUs.
 
+On a GPU they copy the control values that they read to the host, and what they make to the device;
+those that only move rows are for CPU alone.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.extend.backend import backends
 
 from jaxrec import _core
+
+PLATFORMS = tuple(_core.ffi_handlers())
+"""The platforms whose programs can call the scheduler, by the names of `jax.lax`."""
 
 
 def register_handlers() -> None:
     """Makes the handlers known to XLA; registering them again is harmless."""
     # XLA takes a handler after the types of its state. JAX would keep that order only where its
     # devices are there: what is registered before, it hands over with the handlers first.
-    jax.devices()
-    for name, described in _core.ffi_types().items():
-        jax.ffi.register_ffi_type(name, described, platform="cpu")
-    for name, handler in _core.ffi_handlers().items():
-        jax.ffi.register_ffi_target(name, handler, platform="cpu")
+    for platform in set(PLATFORMS) & set(backends()):
+        for name, described in _core.ffi_types()[platform].items():
+            jax.ffi.register_ffi_type(name, described, platform=_OF_XLA[platform])
+        for name, handler in _core.ffi_handlers()[platform].items():
+            jax.ffi.register_ffi_target(name, handler, platform=_OF_XLA[platform])
+
+
+_OF_XLA = {"cpu": "cpu", "cuda": "CUDA"}
+
+
+def by_handler(
+    run: Callable[..., Any], otherwise: Callable[..., Any], operands: Sequence[Any]
+) -> Any:
+    """Calls a function of arrays where programs can call the scheduler, another one elsewhere."""
+    return jax.lax.platform_dependent(*operands, default=otherwise, **dict.fromkeys(PLATFORMS, run))
 
 
 def call_handler(name: str, types: Any, *operands: Any, **attributes: Any) -> Any:

@@ -1,7 +1,7 @@
 """Calling the native machine: inside a compiled program, and on the host.
 
-On CPU it runs inside the XLA program, as an FFI handler. On other platforms the program calls back
-to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
+On CPU and on NVIDIA's GPUs the XLA program calls it as an FFI handler. On other platforms it calls
+back to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _core
 from jaxrec._errors import ErrorsOfTheCore
-from jaxrec.schedule._handlers import call_handler
+from jaxrec.schedule._handlers import by_handler, call_handler
 from jaxrec.schedule._limits import limits_for
 from jaxrec.schedule._plan import LanePattern, lane_numbers
 from jaxrec.split._native import NativeProgram
@@ -90,7 +90,7 @@ def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]
     """
     shapes = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in call.types]
 
-    def on_cpu(*arrays: Any) -> list[Any]:
+    def inside(*arrays: Any) -> list[Any]:
         fixed = {name: np.int64(x) for name, x in call.settings.items()}
         fixed |= {"names": call.program.names, "outer_lanes": call.outer_lanes}
         return list(call_handler(_TARGET, shapes, *arrays, **fixed))
@@ -106,7 +106,7 @@ def run_in_program(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]
 
     # As halves: without x64 JAX has no 64-bit integers.
     operands = (call.program.words.view(np.int32), *roots, *outers)
-    return list(jax.lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere))
+    return list(by_handler(inside, elsewhere, operands))
 
 
 def run_on_host(call: NativeCall, roots: Sequence[Any], outers: Sequence[Any]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Calling the scheduler: inside a compiled program, and on the host.
 
-On CPU the scheduler runs inside the XLA program, as an FFI handler. On other platforms the program
-calls back to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
+On CPU and on NVIDIA's GPUs the XLA program calls the scheduler as an FFI handler. On other
+platforms it calls back to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxrec import _core
 from jaxrec._errors import ErrorsOfTheCore
-from jaxrec.schedule._handlers import call_handler
+from jaxrec.schedule._handlers import by_handler, call_handler
 from jaxrec.schedule._layout import Layout, Tables, table_types
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
 from jaxrec.split._program import Program
@@ -52,13 +52,13 @@ def plan_in_program(program: Program, layout: Layout, inputs: PlanInputs) -> Tab
     # As halves: without x64 JAX has no 64-bit integers.
     operands = (program.words.view(np.int32), *inputs.roots, *inputs.outers)
 
-    def on_cpu(*arrays: Any) -> list[Any]:
+    def inside(*arrays: Any) -> list[Any]:
         return _ffi_plan(program, layout, inputs, arrays)
 
     def elsewhere(*arrays: Any) -> list[Any]:
         return _callback_plan(program, layout, inputs, arrays)
 
-    flat = jax.lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere)
+    flat = by_handler(inside, elsewhere, operands)
     return jax.tree.unflatten(jax.tree.structure(table_types(program, layout)), flat)
 
 

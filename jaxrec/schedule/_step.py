@@ -22,7 +22,7 @@ from jax.extend.core import Primitive
 
 from jaxrec import _compat, _core
 from jaxrec._errors import UnsupportedError
-from jaxrec.schedule._handlers import register_handlers
+from jaxrec.schedule._handlers import PLATFORMS, register_handlers
 from jaxrec.schedule._layout import Layout, Tables, table_types, wave_columns
 from jaxrec.schedule._limits import Limits
 from jaxrec.schedule._plan import PlanInputs, host_arguments, request_attributes
@@ -157,10 +157,10 @@ _compat.define_impl(_step_call_p)  # for programs that JAX runs an operation at 
 
 
 def _lower(ctx: Any, *operands: Any, target: _Target) -> Any:
-    if "cpu" not in _compat.platforms_of(ctx):
+    if not set(PLATFORMS) & set(_compat.platforms_of(ctx)):
         raise UnsupportedError(
             f"{target.function}: recursion whose control depends on computed values runs as one "
-            "program on CPU only, and this one is compiled for "
+            "program on CPU and on NVIDIA's GPUs only, and this one is compiled for "
             f"{', '.join(_compat.platforms_of(ctx))}. Put its arguments on a CPU device, or run it "
             'in jaxrec.executor("host").'
         )
