@@ -77,6 +77,13 @@ def layout_for_planning(params: Params) -> Layout:
     """A layout for a schedule whose sizes are not known yet."""
 
     def make() -> Layout:
-        return make_layout(params.program, params.lanes, 1 << 20, collect=params.collect)
+        return make_layout(
+            params.program,
+            params.lanes,
+            1 << 20,
+            collect=params.collect,
+            platform=params.platform,
+        )
 
-    return params.program.cache.once((make_layout, params.lanes, params.collect), make)
+    key = (make_layout, params.lanes, params.collect, params.platform)
+    return params.program.cache.once(key, make)

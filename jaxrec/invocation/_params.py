@@ -19,6 +19,7 @@ from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs, element_of
+from jaxrec.schedule._platform import CPU, Platform
 from jaxrec.split._program import Program
 
 
@@ -39,6 +40,7 @@ class Params:
         workers: threads of the native machine; 0: as it chooses.
         copies: how many lanes have the same roots and read the same arrays of indices: those of
             examples that differ in other arguments, such as weights. They visit the same nodes.
+        platform: where it runs unless JAX is told otherwise; it decides about sizes alone.
     """
 
     program: Program
@@ -52,6 +54,7 @@ class Params:
     host: HostOptions | None = None
     workers: int = 0
     copies: int = 1
+    platform: Platform = CPU
 
     @property
     def num_outers(self) -> int:
@@ -96,6 +99,10 @@ class Params:
         declared = None if self.declared is None else self.declared * rows
         return dataclasses.replace(self, declared=declared)
 
+    def widths(self, calls: int, *, readers: bool = False) -> tuple[int, ...]:
+        """The widths of waves of an invocation of so many calls."""
+        return widths_of(self.program, self.lanes, calls, readers=readers, platform=self.platform)
+
     def layout(self, *, readers: bool = False) -> Layout:
         """The sizes of the invocation; its capacity must have been decided.
 
@@ -105,7 +112,7 @@ class Params:
             CapacityError: there is less memory than that.
         """
         assert self.max_calls is not None
-        widths = widths_of(self.program, self.lanes, self.max_calls, readers=readers)
+        widths = self.widths(self.max_calls, readers=readers)
         layout = make_layout(
             self.program,
             self.lanes,
@@ -113,6 +120,7 @@ class Params:
             collect=self.collect,
             readers=readers,
             widths=widths[:1] if self.executor == "reference" else widths,
+            platform=self.platform,
         )
         _check_memory(self.program, layout)
         return layout

@@ -14,6 +14,7 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec._executor import Choice, current_executor
+from jaxrec._host_options import default_device
 from jaxrec.graph._build import build_graph
 from jaxrec.invocation._params import Params
 from jaxrec.primitives._capacity import decide_capacity
@@ -23,6 +24,7 @@ from jaxrec.primitives._repeat import NUMBERS, Repeat
 from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.primitives._traced import Traced, Traces
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._platform import platform_named
 from jaxrec.split._program import Program
 from jaxrec.split._split import split
 from jaxrec.trace._instance import Definition
@@ -301,7 +303,9 @@ class Invocation:
     def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
         """The static parameters; `mapped`: which outer values have the lanes in front."""
         options, chosen, program = self._options, current_executor(), self.program
-        of = (options.max_calls, collect, chosen, options.policy, options.workers)
+        device = default_device() if chosen.host is None else chosen.host.devices[0]
+        platform = platform_named(device.platform)
+        of = (options.max_calls, collect, chosen, options.policy, options.workers, platform)
 
         def make() -> Params:
             self._check_shown(chosen.name)
@@ -318,6 +322,7 @@ class Invocation:
                 policy=options.policy,
                 host=chosen.host,
                 workers=options.workers,
+                platform=platform,
             )
 
         return program.cache.once((Params, mapped, lanes, of), make)

@@ -55,7 +55,7 @@ def residual_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[Shape
 
 def _opaque_types(params: Params, wrt: Wrt, avals: Sequence[Any]) -> list[ShapedArray]:
     """On executor "host" only the number of residuals is known before the schedule is."""
-    layout = make_layout(params.program, params.lanes, 1, readers=True)
+    layout = make_layout(params.program, params.lanes, 1, readers=True, platform=params.platform)
     backward = backward_cells(params, layout, wrt, avals)
     kept = sum(len(backward.residual_types(spec)) for spec in params.program.cells)
     assert params.host is not None

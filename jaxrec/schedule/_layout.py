@@ -15,10 +15,8 @@ import jax
 import numpy as np
 
 from jaxrec._errors import CapacityError
+from jaxrec.schedule._platform import CPU, Platform
 from jaxrec.split._program import CellSpec, Program
-
-_WIDEST = 256
-"""The largest batch size at which cells are compiled: wider ones are no faster a row, or slower."""
 
 _FEWEST = 4
 """The least calls that are worth a batch size between one call and the widest."""
@@ -26,29 +24,23 @@ _FEWEST = 4
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
 
+_NARROW_PART = 16
+"""How much narrower the narrow waves of an accelerator are."""
+
 _FEW_CELLS = 8
 """Up to how many cells are compiled at three batch sizes; more at two."""
 
 _MANY_CELLS_WIDE = 32
 """How wide waves of many cells become in a recursion of many calls, whatever the roots."""
 
-MOST_STEP_ROWS = 1024
-"""The most rows of a step of the contraction that makes the cotangents of outer values."""
-
 _FEWEST_STEP_ROWS = 8
 """What the rows of a step are a multiple of, unless a cell is fired less often."""
-
-_WAVE_FLOPS = 3e6
-"""Arithmetic that takes as long as launching a wave; measured on two CPU cores."""
 
 _LITTLE_FLOPS = 1e4
 """Arithmetic that is too little to have a narrower wave compiled that does without it."""
 
 _ROW_FLOPS = 50.0
 """Arithmetic that takes as long as gathering what a row reads."""
-
-_WAVE_BYTES = 1 << 23
-"""Bytes of values that a wave makes at most: tapes have room for some more waves."""
 
 _ENOUGH_WAVES = 64
 """How many times that a wave computes at most, so that its launch does not count."""
@@ -82,6 +74,7 @@ class Layout:
         value_rows: value rows of each tape class, padding included.
         read_rows: read rows of each tape class, padding included.
         max_waves: the largest number of waves.
+        platform: what they are sizes for.
     """
 
     lanes: int
@@ -95,6 +88,7 @@ class Layout:
     value_rows: tuple[int, ...]
     read_rows: tuple[int, ...]
     max_waves: int
+    platform: Platform = CPU
 
     @property
     def pad(self) -> int:
@@ -103,23 +97,32 @@ class Layout:
 
 
 def widths_of(
-    program: Program, lanes: int, max_calls: int, *, readers: bool = False
+    program: Program,
+    lanes: int,
+    max_calls: int,
+    *,
+    readers: bool = False,
+    platform: Platform = CPU,
 ) -> tuple[int, ...]:
     """The batch sizes for an invocation of a program: one call, the widest, and one between.
 
-    Few sizes, since each is compiled. A wave of one call multiplies a matrix and a vector, which
-    takes half as long as two rows do. Of many cells few calls of each are ready, and compiling
-    takes as long as there are cells times sizes, so there is none between; nor where it would
-    compute little less than the widest.
+    Few sizes, since each is compiled. On CPU a wave of one call multiplies a matrix and a vector,
+    which takes half as long as two rows do; an accelerator has no use for so narrow ones. Of many
+    cells few calls of each are ready, and compiling takes as long as there are cells times sizes,
+    so there is none between; nor where it would compute little less than the widest.
 
     Args:
         program: whose calls are batched.
         lanes: number of roots.
         max_calls: the largest number of calls.
         readers: whether the cells are differentiated, for which they have two rows at least.
+        platform: where they run.
     """
-    widest = _widest(program, lanes, max_calls)
-    sizes = {2 if readers else 1, widest}
+    widest = _widest(program, lanes, max_calls, platform)
+    least = 2 if readers else 1
+    if not platform.has_narrow:
+        return tuple(sorted({max(widest // _NARROW_PART, least), widest}))
+    sizes = {least, widest}
     between = _between(lanes, widest)
     saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
     if _has_few_cells(program) and saved > _LITTLE_FLOPS:
@@ -127,7 +130,7 @@ def widths_of(
     return tuple(sorted(sizes))
 
 
-def _widest(program: Program, lanes: int, max_calls: int) -> int:
+def _widest(program: Program, lanes: int, max_calls: int, platform: Platform) -> int:
     """The largest batch size: four times about the number of roots, if that pays.
 
     In a batch of trees about as many calls as there are roots are ready once the leaves are done,
@@ -135,13 +138,13 @@ def _widest(program: Program, lanes: int, max_calls: int) -> int:
     if it is wider, and takes more memory; and none holds more than all calls.
     """
     few = _has_few_cells(program)
-    wide = min(max_calls / _CALLS_PER_ROW, _WIDEST if few else _MANY_CELLS_WIDE)
+    wide = min(max_calls / _CALLS_PER_ROW, platform.widest if few else _MANY_CELLS_WIDE)
     ready = max(2 ** round(math.log2(max(lanes, wide, 1))), _FEWEST) * (4 if few else 1)
     enough = min(
-        _ENOUGH_WAVES * _wave_flops(program) / (program.row_flops + 1.0),
-        _WAVE_BYTES / max(program.call_bytes, 1),
+        _ENOUGH_WAVES * _wave_flops(program, platform) / (program.row_flops + 1.0),
+        platform.wave_bytes / max(program.call_bytes, 1),
     )
-    enough = 2 ** round(math.log2(min(max(enough, _FEWEST), _WIDEST)))
+    enough = 2 ** round(math.log2(min(max(enough, _FEWEST), platform.widest)))
     return min(ready, enough, power_of_two(max(max_calls, 2)))
 
 
@@ -168,10 +171,11 @@ def make_layout(
     widths: tuple[int, ...] | None = None,
     collect: bool = False,
     readers: bool = False,
+    platform: Platform = CPU,
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
-    widths = widths or widths_of(program, lanes, max_calls, readers=readers)
-    costs = _wave_costs(program, widths)
+    widths = widths or widths_of(program, lanes, max_calls, readers=readers, platform=platform)
+    costs = _wave_costs(program, widths, platform)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
     # A cell of a recursion with a base case and one recursive branch fires for about half the
@@ -202,6 +206,7 @@ def make_layout(
         value_rows=tuple(values),
         read_rows=tuple(reads),
         max_waves=min(sum(fires), max_calls * program.fires) + 1,
+        platform=platform,
     )
     rows = max((*layout.cell_rows, *layout.value_rows, *layout.read_rows, max_calls))
     if rows > _MOST_ROWS:
@@ -212,15 +217,15 @@ def make_layout(
     return with_step_rows(program, layout, expected) if readers else layout
 
 
-def _wave_costs(program: Program, widths: Sequence[int]) -> tuple[float, ...]:
-    wave = _wave_flops(program)
+def _wave_costs(program: Program, widths: Sequence[int], platform: Platform) -> tuple[float, ...]:
+    wave = _wave_flops(program, platform)
     # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
     return tuple(wave + width * (program.row_flops + 1.0) for width in widths)
 
 
-def _wave_flops(program: Program) -> float:
+def _wave_flops(program: Program, platform: Platform) -> float:
     """Arithmetic that takes as long as what a wave does once, however wide it is."""
-    return _WAVE_FLOPS + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
+    return platform.wave_flops + _READ_FLOPS * max(program.shared_elements - _CACHED_ELEMENTS, 0)
 
 
 def with_step_rows(program: Program, layout: Layout, expected: Sequence[int]) -> Layout:
@@ -231,7 +236,7 @@ def with_step_rows(program: Program, layout: Layout, expected: Sequence[int]) ->
         layout: the sizes without.
         expected: how often each cell is fired, about.
     """
-    most = max(MOST_STEP_ROWS // program.examples, _FEWEST_STEP_ROWS)
+    most = max(layout.platform.step_rows // program.examples, _FEWEST_STEP_ROWS)
     steps = tuple(_step_rows(n, most) for n in expected)
     rows = zip(layout.cell_rows, steps, strict=True)
     cell_rows = tuple(n + max(step - layout.pad, 0) for n, step in rows)

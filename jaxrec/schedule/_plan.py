@@ -1,7 +1,8 @@
 """Calling the scheduler: inside a compiled program, and on the host.
 
 On CPU and on NVIDIA's GPUs the XLA program calls the scheduler as an FFI handler. On other
-platforms it calls back to the host, where the same core runs on NumPy arrays; neither re-enters JAX.
+platforms it calls back to the host, where the same core runs on NumPy arrays; neither re-enters
+JAX.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.invocation._bounds import planned
 from jaxrec.invocation._params import Params
-from jaxrec.schedule._layout import Layout, make_layout, widths_of
+from jaxrec.schedule._layout import Layout, make_layout
 
 _SHARDS = (2, 4, 8, 16, 32)
 """Numbers of shards on a device that are tried, below that of workers."""
@@ -143,6 +143,7 @@ def _layout(params: Params, calls: int, readers: bool) -> Layout:
         collect=params.collect,
         readers=readers,
         widths=_widths(params, calls, readers),
+        platform=params.platform,
     )
 
 
@@ -153,7 +154,7 @@ def _widths(params: Params, calls: int, readers: bool) -> tuple[int, ...]:
     shard its share of them.
     """
     assert params.host is not None
-    usual = widths_of(params.program, params.lanes, calls, readers=readers)
+    usual = params.widths(calls, readers=readers)
     if params.host.policy == "alone":
         return usual[:1]
     shares = {math.ceil(params.lanes / n) for n in (1, params.host.workers)}

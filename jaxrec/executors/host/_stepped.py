@@ -34,10 +34,8 @@ from jaxrec.schedule._layout import (
     COUNT,
     FIRST,
     KIND,
-    MOST_STEP_ROWS,
     Layout,
     make_layout,
-    widths_of,
 )
 from jaxrec.schedule._step import start_stepper
 from jaxrec.transpose._cells import Backward
@@ -92,7 +90,7 @@ def step_forward(
 def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
     """The widths of waves of a stepped invocation."""
     assert params.host is not None
-    widths = widths_of(params.program, params.lanes, _EXPECTED_CALLS, readers=wrt is not None)
+    widths = params.widths(_EXPECTED_CALLS, readers=wrt is not None)
     return widths[:1] if params.host.policy == "alone" else widths
 
 
@@ -113,7 +111,13 @@ def _first_layout(params: Params, widths: tuple[int, ...], readers: bool) -> Lay
     program = params.program
     calls = params.max_calls if params.collect and params.max_calls else 1
     sized = make_layout(
-        program, params.lanes, calls, collect=params.collect, readers=readers, widths=widths
+        program,
+        params.lanes,
+        calls,
+        collect=params.collect,
+        readers=readers,
+        widths=widths,
+        platform=params.platform,
     )
     roots = [params.lanes * program.data_classes.count(c) for c in range(len(program.classes))]
     rows = [
@@ -130,15 +134,17 @@ def _with_residuals(call: HostCall, wrt: Wrt) -> Backward:
     cells = call.program.cells
     types = [differentiated(call, wrt).residual_types(spec) for spec in cells]
     pad = 2 * call.layout.pad
-    rows = tuple(_first_rows(mine) + pad + _step_rows(mine) if mine else 0 for mine in types)
+    rows = tuple(
+        _first_rows(mine) + pad + _step_rows(call.layout, mine) if mine else 0 for mine in types
+    )
     layout = dataclasses.replace(call.layout, cell_rows=rows)
     call.plan = dataclasses.replace(call.plan, layout=layout)
     return differentiated(call, wrt)
 
 
-def _step_rows(types: Sequence[Any]) -> int:
+def _step_rows(layout: Layout, types: Sequence[Any]) -> int:
     """Room for the last step behind the rows of a tape, unless it would be most of it."""
-    return min(MOST_STEP_ROWS, _first_rows(types))
+    return min(layout.platform.step_rows, _first_rows(types))
 
 
 def _first_rows(types: Sequence[Any]) -> int:
@@ -176,7 +182,7 @@ class _Kind:
         self.lanes = np.zeros(self.width, np.int32)
         kept = [call.tasks.values[slot] for slot in forward.tapes[0].residuals[cell]]
         types = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in kept]
-        self.step_rows = _step_rows(types) if types else 0
+        self.step_rows = _step_rows(call.layout, types) if types else 0
 
     def constant(self, stepper: Any, wave: Sequence[int]) -> Any:
         """What the wave that was chosen last is launched on."""

@@ -1,0 +1,38 @@
+"""How fast a platform launches waves and computes: what the sizes of an invocation depend on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Platform(NamedTuple):
+    """The speeds of a platform, as far as sizes depend on them.
+
+    Attributes:
+        widest: the largest batch size at which cells are compiled: wider ones are no faster a row,
+            or slower.
+        wave_flops: arithmetic that takes as long as launching a wave.
+        wave_bytes: bytes of values that a wave makes at most: tapes have room for some more waves.
+        step_rows: the most rows of a step of the contraction that makes the cotangents of outer
+            values.
+        has_narrow: whether a wave of one call takes less time than one of a few.
+    """
+
+    widest: int
+    wave_flops: float
+    wave_bytes: int
+    step_rows: int
+    has_narrow: bool
+
+
+CPU = Platform(256, 3e6, 1 << 23, 1024, has_narrow=True)
+"""Measured on two CPU cores."""
+
+ACCELERATOR = Platform(4096, 1e9, 1 << 26, 1 << 14, has_narrow=False)
+"""Measured on an NVIDIA H200: the host waits for the device before each wave, which takes as long
+there as the arithmetic of a thousand rows."""
+
+
+def platform_named(name: str) -> Platform:
+    """The speeds of a platform of JAX."""
+    return CPU if name == "cpu" else ACCELERATOR
