@@ -1,6 +1,6 @@
 """How fast is a batch of the treebank, for training and for inference, against other programs?
 
-`python -m benchmarks.sst --model treelstm --batch 1 10 25 256 --mode train infer`
+`python -m benchmarks.sst --model treelstm --batch 1 10 25 256 --mode train infer [--hidden 1024]`
 
 All peers run the same batches, in turn, in one process. A row gives the median over the repeats of
 the mean time of a batch: `seconds` with the batch prepared beforehand, `seconds_prepare` for
@@ -45,9 +45,10 @@ def compare(
     forests: Sequence[_trees.Forest],
     words: int,
     repeats: int,
+    sizes: _models.Sizes,
 ) -> dict[str, dict[str, float]]:
     """Times of every peer on `forests`, and their ratios to jaxrec where it takes part."""
-    params = _models.init_params(model, words)
+    params = _models.init_params(model, words, sizes)
     programs = {peer: build(peer, model, params) for peer in peers}
     for program in programs.values():
         time_batches(program, mode, forests)
@@ -86,8 +87,10 @@ def main() -> None:
         forests = _trees.batches(bank.trees, size, seed=0, count=count)
         for mode in args.mode:
             for model in args.model:
-                result = compare(model, mode, args.peers, forests, bank.words, args.repeats)
-                case = {"model": model, "batch": size, "mode": mode}
+                sizes = _models.SIZES[model]
+                sizes = sizes._replace(hidden=args.hidden or sizes.hidden)
+                result = compare(model, mode, args.peers, forests, bank.words, args.repeats, sizes)
+                case = {"model": model, "hidden": sizes.hidden, "batch": size, "mode": mode}
                 for peer, values in result.items():
                     repeated = {"repeats": args.repeats, "batches": len(forests)}
                     rows(**case, peer=peer, **values, **repeated)
@@ -98,6 +101,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", nargs="+", choices=_models.SIZES, default=["treelstm"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 10, 25, 256])
     parser.add_argument("--mode", nargs="+", choices=_ACTIONS, default=list(_ACTIONS))
+    parser.add_argument("--hidden", type=int, help="of the Tree-LSTM: other than 150")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--repeats", type=int, default=7, help="at least 5 for a figure to quote")
     parser.add_argument("--batches", type=int, default=5, help="different batches a repeat")

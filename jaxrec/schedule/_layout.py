@@ -24,9 +24,6 @@ _FEWEST = 4
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
 
-_NARROW_PART = 16
-"""How much narrower the narrow waves of an accelerator are."""
-
 _FEW_CELLS = 8
 """Up to how many cells are compiled at three batch sizes; more at two."""
 
@@ -35,9 +32,6 @@ _MANY_CELLS_WIDE = 32
 
 _FEWEST_STEP_ROWS = 8
 """What the rows of a step are a multiple of, unless a cell is fired less often."""
-
-_LITTLE_FLOPS = 1e4
-"""Arithmetic that is too little to have a narrower wave compiled that does without it."""
 
 _ROW_FLOPS = 50.0
 """Arithmetic that takes as long as gathering what a row reads."""
@@ -107,9 +101,9 @@ def widths_of(
     """The batch sizes for an invocation of a program: one call, the widest, and one between.
 
     Few sizes, since each is compiled. On CPU a wave of one call multiplies a matrix and a vector,
-    which takes half as long as two rows do; an accelerator has no use for so narrow ones. Of many
-    cells few calls of each are ready, and compiling takes as long as there are cells times sizes,
-    so there is none between; nor where it would compute little less than the widest.
+    which takes half as long as two rows do; on an accelerator it takes as long as some hundred. Of
+    many cells few calls of each are ready, and compiling takes as long as there are cells times
+    sizes, so there is none between; nor where it would compute little less than the widest.
 
     Args:
         program: whose calls are batched.
@@ -120,12 +114,11 @@ def widths_of(
     """
     widest = _widest(program, lanes, max_calls, platform)
     least = 2 if readers else 1
-    if not platform.has_narrow:
-        return tuple(sorted({max(widest // _NARROW_PART, least), widest}))
-    sizes = {least, widest}
-    between = _between(lanes, widest)
+    has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
+    sizes = {least, widest} if has_narrow else {widest}
+    between = _between(lanes, widest) if has_narrow else max(widest // 16, least)
     saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
-    if _has_few_cells(program) and saved > _LITTLE_FLOPS:
+    if _has_few_cells(program) and saved > platform.little_flops:
         sizes.add(between)
     return tuple(sorted(sizes))
 

@@ -12,6 +12,8 @@ class Platform(NamedTuple):
         widest: the largest batch size at which cells are compiled: wider ones are no faster a row,
             or slower.
         wave_flops: arithmetic that takes as long as launching a wave.
+        little_flops: arithmetic that is too little to have a narrower wave compiled that does
+            without it.
         wave_bytes: bytes of values that a wave makes at most: tapes have room for some more waves.
         step_rows: the most rows of a step of the contraction that makes the cotangents of outer
             values.
@@ -20,17 +22,18 @@ class Platform(NamedTuple):
 
     widest: int
     wave_flops: float
+    little_flops: float
     wave_bytes: int
     step_rows: int
     has_narrow: bool
 
 
-CPU = Platform(256, 3e6, 1 << 23, 1024, has_narrow=True)
+CPU = Platform(256, 3e6, 1e4, 1 << 23, 1024, has_narrow=True)
 """Measured on two CPU cores."""
 
-ACCELERATOR = Platform(4096, 1e9, 1 << 26, 1 << 14, has_narrow=False)
-"""Measured on an NVIDIA H200: the host waits for the device before each wave, which takes as long
-there as the arithmetic of a thousand rows."""
+ACCELERATOR = Platform(4096, 1e9, 1e9, 1 << 26, 1 << 14, has_narrow=False)
+"""Measured on an NVIDIA H200. The host waits for the device before each wave, and to look whether
+another kind of wave comes next: each time as long as the arithmetic of a thousand rows takes."""
 
 
 def platform_named(name: str) -> Platform:

@@ -20,6 +20,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._moving import moving, ruled
+from jaxrec.graph._patience import calls_host
 from jaxrec.split._axes import Axis, Examples
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
@@ -245,6 +246,13 @@ class Program:
     def examples(self) -> int:
         """How many examples a row has values of."""
         return math.prod(axis.size for axis in self.axes if isinstance(axis, Examples))
+
+    @property
+    def calls_host(self) -> tuple[bool, ...]:
+        """For each cell, whether it calls Python."""
+        return self.cache.once(
+            "calls host", lambda: tuple(calls_host(spec.cell.ops) for spec in self.cells)
+        )
 
     @property
     def call_bytes(self) -> int:

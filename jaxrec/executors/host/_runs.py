@@ -17,7 +17,6 @@ import numpy as np
 
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._tasks import KernelFunction, Label, token_of
-from jaxrec.graph._patience import calls_host
 from jaxrec.schedule._layout import KIND
 from jaxrec.split._program import Program
 
@@ -37,9 +36,7 @@ def waves_together(program: Program, costs: Sequence[float]) -> tuple[int, ...]:
     Cells that call Python are launched one by one, so that what is raised there is known by its
     wave.
     """
-    alone = program.cache.once(
-        "calls host", lambda: [calls_host(spec.cell.ops) for spec in program.cells]
-    )
+    alone = program.calls_host
     widths = len(costs) // max(len(program.cells), 1)
     return tuple(1 if alone[kind // widths] else _fitting(cost) for kind, cost in enumerate(costs))
 
