@@ -14,6 +14,7 @@ from core_programs import EVEN_ODD, EVEN_ODD_NAMES, TREE, TREE_NAMES, lanes_of, 
 from core_random import RandomProgram
 
 from jaxrec import _core
+from jaxrec.schedule._handlers import register_handlers
 
 WIDTHS, COSTS = (4, 16), (1.0, 2.0)
 I32 = "int32"
@@ -378,6 +379,7 @@ def test_cut_programs_are_refused() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _registered() -> None:
+    register_handlers()  # the types of states before what has them
     handler = _core.ffi_handlers()["cpu"]["jaxrec_plan"]
     jax.ffi.register_ffi_target("jaxrec_plan_test", handler, platform="cpu")
 

@@ -15,9 +15,10 @@ namespace jaxrec {
 class Buffers {
  public:
   Buffers(const Schedule& schedule, const std::vector<Array>& buffers)
-      : schedule_(schedule), buffers_(buffers) {}
+      : schedule_(schedule), buffers_(buffers), written_(buffers.size()) {}
 
   size_t size() const { return buffers_.size(); }
+  const std::vector<int64_t>& written() const { return written_; }
   bool ok() const { return status_.ok(); }
   const Status& status() const { return status_; }
 
@@ -29,8 +30,12 @@ class Buffers {
                          dtype_name(dtype) + " of rank " + std::to_string(rank)));
       return {nullptr, dtype, {}};
     }
+    wrote(array.size());
     return array;
   }
+
+  /// How many elements of the buffer taken last belong to the schedule, if not all.
+  void wrote(int64_t elements) { written_[at_ - 1] = elements; }
 
   Span<int32_t> take_ints(const char* what) {
     const Array array = take(DType::kI32, 1, what);
@@ -60,7 +65,8 @@ class Buffers {
  private:
   const Schedule& schedule_;
   const std::vector<Array>& buffers_;
-  size_t at_ = 0;  // next buffer
+  std::vector<int64_t> written_;  // elements of each
+  size_t at_ = 0;                 // next buffer
   Status status_;
 };
 

@@ -33,6 +33,7 @@ class Filler : private Buffers {
     if (ok() && options_.readers) write_readers();
     if (ok()) write_cells();
     if (schedule_.collect && ok()) collected();
+    if (options_.written != nullptr) *options_.written = written();
     return status();
   }
 
@@ -78,6 +79,7 @@ class Filler : private Buffers {
     const int64_t n = static_cast<int64_t>(layout_.waves.size());
     require("waves", n, array.dims[0]);
     if (!ok()) return;
+    wrote(n * columns);
     int32_t* row = array.as<int32_t>();
     for (int64_t i = 0; i < n; ++i, row += columns) write_wave(schedule_, i, row);
   }
@@ -98,7 +100,9 @@ class Filler : private Buffers {
       require("firings", needed, out.size());
       if (!ok()) return;
       // All of a float's: what was there might look like a NaN that the user made.
-      clear(out, is_float(dtype) ? out.size() : needed);
+      const int64_t cleared = is_float(dtype) ? out.size() : needed;
+      clear(out, cleared);
+      wrote(cleared);
       cell.exports.push_back(out);
     }
     const Span<int32_t> lanes = take_rows("the lanes of a cell", "firings", needed);
@@ -110,6 +114,7 @@ class Filler : private Buffers {
   Span<int32_t> take_readers(const char* what, int64_t needed) {
     if (!options_.readers) {
       take_ints("readers");
+      wrote(0);
       return {};
     }
     const Span<int32_t> out = take_rows("readers", what, needed + 1);
@@ -121,6 +126,7 @@ class Filler : private Buffers {
   Span<int32_t> take_rows(const char* table, const char* what, int64_t needed) {
     const Span<int32_t> out = take_ints(table);
     require(what, needed, static_cast<int64_t>(out.size()));
+    wrote(needed);
     return ok() ? out.first(static_cast<size_t>(needed)) : Span<int32_t>{};
   }
 
@@ -154,6 +160,7 @@ class Filler : private Buffers {
       require("read rows", reads, options_.capacity[program_.num_classes + c]);
     }
     if (options_.readers) require("read rows", reads, static_cast<int64_t>(rows.size()));
+    wrote(options_.readers ? reads : 0);
     reader_rows_.push_back(rows);
   }
 

@@ -13,6 +13,8 @@ struct FillOptions {
   Span<const int64_t> capacity;
   /// Without it the reader tables are left alone, whatever their size.
   bool readers = true;
+  /// If it is not null: how many elements of each buffer, from its first, belong to the schedule.
+  std::vector<int64_t>* written = nullptr;
 };
 
 /// The buffers, in order (int32 but for the typed control values):

@@ -5,9 +5,11 @@
 namespace jaxrec {
 namespace {
 
-size_t bytes_of(const Array& array) {
-  return static_cast<size_t>(array.size()) * byte_width(array.dtype);
+size_t bytes_of(const Array& array, int64_t elements) {
+  return static_cast<size_t>(elements) * byte_width(array.dtype);
 }
+
+size_t bytes_of(const Array& array) { return bytes_of(array, array.size()); }
 
 Status copied(int code) {
   if (code == 0) return {};
@@ -47,17 +49,18 @@ Status Staging::read_elements(const Array& vector, int64_t first, int64_t last, 
 void Staging::write(std::vector<Array>& arrays) {
   if (!copies()) return;
   for (Array& array : arrays) {
-    const size_t bytes = bytes_of(array);
-    void* host = room_for(bytes);
-    writes_.push_back({array.data, host, bytes});
-    array.data = host;
+    void* device = array.data;
+    array.data = room_for(bytes_of(array));
+    writes_.push_back({device, array});
   }
 }
 
-Status Staging::flush() {
-  for (const Write& write : writes_) {
-    if (write.bytes == 0) continue;
-    const int code = engine_->to_device(write.device, write.host, write.bytes, stream_);
+Status Staging::flush(const std::vector<int64_t>* elements) {
+  for (size_t i = 0; i < writes_.size(); ++i) {
+    const auto& [device, host] = writes_[i];
+    const size_t bytes = elements != nullptr ? bytes_of(host, (*elements)[i]) : bytes_of(host);
+    if (bytes == 0) continue;
+    const int code = engine_->to_device(device, host.data, bytes, stream_);
     if (Status status = copied(code); !status.ok()) return status;
   }
   writes_.clear();

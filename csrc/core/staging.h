@@ -39,13 +39,13 @@ class Staging {
   /// Makes arrays writable, in place. What is written is where it belongs after `flush`.
   void write(std::vector<Array>& arrays);
 
-  Status flush();
+  /// Copies what was written; `elements`: how many of each array, if not all.
+  Status flush(const std::vector<int64_t>* elements = nullptr);
 
  private:
   struct Write {
     void* device;
-    const void* host;
-    size_t bytes;
+    Array host;
   };
 
   void* room_for(size_t bytes);

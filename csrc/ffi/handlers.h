@@ -10,7 +10,9 @@
 /// function's control arguments ([lanes] each), the outer arrays.
 /// Results: the buffers of `jaxrec::fill`. Attributes: lanes, widths, costs, names, outer_lanes,
 /// max_calls, call_limit, depth_limit, collect, readers, workers, capacity; those that are
-/// absent have the defaults of `jaxrec::Request`. The handler has no state.
+/// absent have the defaults of `jaxrec::Request`. Each place of a compiled program that plans has
+/// the state that `jaxrec_plan_instantiate` makes: what it has planned last.
+extern "C" XLA_FFI_Error* jaxrec_plan_instantiate(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_plan(XLA_FFI_CallFrame* call_frame);
 
 /// Leaves its results as XLA allocated them: `jaxrec_allocate`. A tape needs no initial value,
@@ -50,6 +52,7 @@ extern "C" XLA_FFI_Error* jaxrec_step_end(XLA_FFI_CallFrame* call_frame);
 /// defaults of `jaxrec::native::Request`.
 extern "C" XLA_FFI_Error* jaxrec_native(XLA_FFI_CallFrame* call_frame);
 
+extern "C" XLA_FFI_Error* jaxrec_plan_instantiate_cuda(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_plan_cuda(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step_instantiate_cuda(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step_begin_cuda(XLA_FFI_CallFrame* call_frame);

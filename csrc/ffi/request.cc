@@ -48,12 +48,9 @@ Status decode_arrays(const ffi::RemainingArgs& args, size_t first, std::vector<A
 }
 
 // The outer arrays are the last arguments, two lane numbers each; what stands before them is roots.
-Status decode_arguments(const ffi::RemainingArgs& args, Staging& staging, PlanCall& call) {
+Status decode_arguments(const std::vector<Array>& arrays, PlanCall& call) {
   const size_t num_outers = call.request.outer_lanes.size() / 2;
-  if (args.size() < 1 + num_outers) return program_error("too few arguments");
-  std::vector<Array> arrays;
-  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
-  if (Status status = staging.read(arrays); !status.ok()) return status;
+  if (arrays.size() < 1 + num_outers) return program_error("too few arguments");
   if (Status status = decode_words(arrays[0], call.words); !status.ok()) return status;
   call.request.program = call.words;
   const auto outers = arrays.end() - static_cast<std::ptrdiff_t>(num_outers);

@@ -24,7 +24,7 @@ struct PlanCall {
 Status decode_attributes(const xla::ffi::Dictionary& dictionary, PlanCall& call);
 
 /// The program, then arguments of the roots, then outer arrays; after `decode_attributes`.
-Status decode_arguments(const xla::ffi::RemainingArgs& args, Staging& staging, PlanCall& call);
+Status decode_arguments(const std::vector<Array>& arrays, PlanCall& call);
 
 /// Arguments from number `first`, where they are; what `out` held before is gone.
 Status decode_arrays(const xla::ffi::RemainingArgs& args, size_t first, std::vector<Array>& out);

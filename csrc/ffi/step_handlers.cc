@@ -69,7 +69,10 @@ Status begin(Sessions& sessions, int64_t run, Staging& staging, const ffi::Remai
              const ffi::RemainingRets& rets, const ffi::Dictionary& attrs) {
   PlanCall call;
   if (Status status = decode_attributes(attrs, call); !status.ok()) return status;
-  if (Status status = decode_arguments(args, staging, call); !status.ok()) return status;
+  std::vector<Array> arrays;
+  if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
+  if (Status status = staging.read(arrays); !status.ok()) return status;
+  if (Status status = decode_arguments(arrays, call); !status.ok()) return status;
   if (Status status = decode_results(rets, call.buffers); !status.ok()) return status;
   if (call.buffers.size() != 1 || !is_handle(call.buffers[0]))
     return program_error("a stepper's handle is int32 [2]");

@@ -17,6 +17,7 @@
 #include "core/reuse.h"
 #include "core/stepper.h"
 #include "ffi/handlers.h"
+#include "ffi/plans.h"
 #include "ffi/sessions.h"
 #include "python/arrays.h"
 #include "python/bindings.h"
@@ -248,7 +249,7 @@ nb::dict stages(XLA_FFI_Handler* instantiate, XLA_FFI_Handler* execute) {
 
 nb::dict cpu_handlers() {
   nb::dict out;
-  out["jaxrec_plan"] = handler(&jaxrec_plan);
+  out["jaxrec_plan"] = stages(&jaxrec_plan_instantiate, &jaxrec_plan);
   out["jaxrec_step_begin"] = stages(&jaxrec_step_instantiate, &jaxrec_step_begin);
   out["jaxrec_step"] = handler(&jaxrec_step);
   out["jaxrec_step_operands"] = handler(&jaxrec_step_operands);
@@ -264,7 +265,7 @@ nb::dict cpu_handlers() {
 
 nb::dict cuda_handlers() {
   nb::dict out;
-  out["jaxrec_plan"] = handler(&jaxrec_plan_cuda);
+  out["jaxrec_plan"] = stages(&jaxrec_plan_instantiate_cuda, &jaxrec_plan_cuda);
   out["jaxrec_step_begin"] = stages(&jaxrec_step_instantiate_cuda, &jaxrec_step_begin_cuda);
   out["jaxrec_step"] = handler(&jaxrec_step_cuda);
   out["jaxrec_step_operands"] = handler(&jaxrec_step_operands_cuda);
@@ -284,19 +285,22 @@ nb::dict ffi_handlers() {
 }
 
 template <class T>
-nb::dict type_of_state(const char* name) {
-  nb::dict out, described;
-  described["type_id"] = nb::capsule(&T::id);
-  described["type_info"] = nb::capsule(&T::info);
-  out[name] = described;
+nb::dict type_of_state() {
+  nb::dict out;
+  out["type_id"] = nb::capsule(&T::id);
+  out["type_info"] = nb::capsule(&T::info);
   return out;
 }
 
 // As jax.ffi.register_ffi_type takes them.
 nb::dict ffi_types() {
-  nb::dict out;
-  out["cpu"] = type_of_state<Sessions>("jaxrec_sessions");
-  out["cuda"] = type_of_state<CudaSessions>("jaxrec_cuda_sessions");
+  nb::dict out, cpu, cuda;
+  cpu["jaxrec_plans"] = type_of_state<Plans>();
+  cpu["jaxrec_sessions"] = type_of_state<Sessions>();
+  cuda["jaxrec_cuda_plans"] = type_of_state<CudaPlans>();
+  cuda["jaxrec_cuda_sessions"] = type_of_state<CudaSessions>();
+  out["cpu"] = cpu;
+  out["cuda"] = cuda;
   return out;
 }
 

@@ -81,6 +81,20 @@ void test_write() {
   CHECK(vector.elements == (std::vector<int32_t>{0, 10, 20}));
 }
 
+void test_write_of_a_part() {
+  Vector vector(3), whole(2);
+  std::vector<Array> arrays{vector.array(), whole.array()};
+  Stream stream;
+  Staging staging(&kLate, &stream);
+  staging.write(arrays);
+  for (int32_t i = 0; i < 3; ++i) arrays[0].as<int32_t>()[i] = 10 * i;
+  for (int32_t i = 0; i < 2; ++i) arrays[1].as<int32_t>()[i] = 7;
+  const std::vector<int64_t> elements{1, 2};
+  CHECK(staging.flush(&elements).ok());
+  CHECK(vector.elements == (std::vector<int32_t>{0, 2, 3}));
+  CHECK(whole.elements == (std::vector<int32_t>{7, 7}));
+}
+
 void test_errors_of_the_driver() {
   Vector vector(3);
   std::vector<Array> arrays{vector.array()};
@@ -120,6 +134,7 @@ int main() {
   jaxrec::test_what_is_on_the_host_stays();
   jaxrec::test_read();
   jaxrec::test_write();
+  jaxrec::test_write_of_a_part();
   jaxrec::test_errors_of_the_driver();
   jaxrec::test_a_mirror_copies_what_is_new();
   return jaxrec::report("staging");

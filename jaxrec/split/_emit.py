@@ -66,12 +66,15 @@ def params_of(
 
 
 class _Words:
-    """Bytecode that grows, and the registers that it fills."""
+    """Bytecode that grows, and the registers that it fills.
+
+    What is computed twice, as the indices of several arrays are, is computed once.
+    """
 
     def __init__(self, num_registers: int) -> None:
         self.words: list[int] = []
         self.num_registers = num_registers
-        self.constants: dict[tuple[int, int], int] = {}
+        self.known: dict[tuple[Any, ...], int] = {}
 
     def put(self, opcode: str, *operands: int | Sequence[int]) -> None:
         """Appends an instruction; operands of any number stand behind that number."""
@@ -84,22 +87,22 @@ class _Words:
         return self.num_registers - 1
 
     def emit(self, opcode: str, dtype: Any, *operands: int) -> int:
-        target = self.register()
-        self.put(opcode, target, DTYPES[np.dtype(dtype).name], *operands)
-        return target
+        return self._once(opcode, DTYPES[np.dtype(dtype).name], *operands)
 
     def load(self, array: Value, number: int, where: Sequence[int]) -> int:
         del array
-        target = self.register()
-        self.put("LOAD", target, number, where)
-        return target
+        return self._once("LOAD", number, tuple(where))
 
     def constant(self, value: Any, dtype: Any) -> int:
-        bits = _scalar.bits(value, np.dtype(dtype))
-        key = (DTYPES[np.dtype(dtype).name], bits)
-        if key not in self.constants:
-            self.constants[key] = self.emit("CONST", dtype, bits)
-        return self.constants[key]
+        return self.emit("CONST", dtype, _scalar.bits(value, np.dtype(dtype)))
+
+    def _once(self, opcode: str, *operands: Any) -> int:
+        """The register of a result, which is computed here if it is not there yet."""
+        key = (opcode, *operands)
+        if key not in self.known:
+            self.known[key] = self.register()
+            self.put(opcode, self.known[key], *operands)
+        return self.known[key]
 
 
 class _FunctionEmitter:
@@ -218,7 +221,7 @@ class _FunctionEmitter:
         slots: Sequence[int],
     ) -> None:
         """Emits a region; registers filled inside it are not valid outside."""
-        before = dict(self.values.registers), dict(self.to.constants)
+        before = dict(self.values.registers), dict(self.to.known)
         self.region(region)
         yields = dict(zip(op.outputs, region.results, strict=True))
         sources = self.passed(region, [yields[v] for v in live], live)
@@ -228,4 +231,4 @@ class _FunctionEmitter:
             dtype, made = DTYPES[value.aval.dtype.name], self.values.get(yields[value])
             for target, register in zip(each(targets), each(made), strict=True):
                 self.to.put("CONVERT", target, dtype, dtype, register)
-        self.values.registers, self.to.constants = before
+        self.values.registers, self.to.known = before

@@ -1,0 +1,71 @@
+#include "core/kept_tables.h"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace jaxrec {
+namespace {
+
+size_t bytes_of(const Array& array, int64_t elements) {
+  return static_cast<size_t>(elements) * byte_width(array.dtype);
+}
+
+size_t bytes_of(const Array& array) { return bytes_of(array, array.size()); }
+
+}  // namespace
+
+KeptTables::Bytes::Bytes(const void* from, size_t bytes) : data(new char[bytes]), size(bytes) {
+  if (bytes > 0) std::memcpy(data.get(), from, bytes);
+}
+
+bool KeptTables::Bytes::equal(const void* other, size_t bytes) const {
+  return bytes == size && (bytes == 0 || std::memcmp(data.get(), other, bytes) == 0);
+}
+
+bool KeptTables::Kept::has(const std::vector<Array>& others) const {
+  if (others.size() != operands.size()) return false;
+  for (size_t i = 0; i < others.size(); ++i)
+    if (!operands[i].equal(others[i].data, bytes_of(others[i]))) return false;
+  return true;
+}
+
+std::shared_ptr<const KeptTables::Kept> KeptTables::last() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return last_;
+}
+
+bool KeptTables::write(const std::vector<Array>& operands, const std::vector<Array>& buffers,
+                       std::vector<int64_t>& written) const {
+  const std::shared_ptr<const Kept> kept = last();
+  if (kept == nullptr || kept->tables.size() != buffers.size() || !kept->has(operands))
+    return false;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Bytes& table = kept->tables[i];
+    if (table.size > bytes_of(buffers[i])) return false;
+    if (table.size > 0) std::memcpy(buffers[i].data, table.data.get(), table.size);
+  }
+  written = kept->written;
+  return true;
+}
+
+void KeptTables::note(const std::vector<Array>& operands, const std::vector<Array>& buffers,
+                      const std::vector<int64_t>& written) {
+  const std::shared_ptr<const Kept> before = last();
+  auto kept = std::make_shared<Kept>();
+  try {
+    for (const Array& operand : operands)
+      kept->operands.emplace_back(operand.data, bytes_of(operand));
+    if (before != nullptr && before->has(operands)) {
+      for (size_t i = 0; i < buffers.size(); ++i)
+        kept->tables.emplace_back(buffers[i].data, bytes_of(buffers[i], written[i]));
+      kept->written = written;
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // it will be planned again
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  last_ = std::move(kept);
+}
+
+}  // namespace jaxrec
