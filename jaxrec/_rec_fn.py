@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 
@@ -31,6 +31,8 @@ class RecFn:
     the body of a recursive function the call is recorded instead, as a call site of the graph.
     """
 
+    __name__: str
+    __wrapped__: Callable[..., Any]
     __signature__: inspect.Signature  # of a bound method
 
     def __init__(
@@ -337,6 +339,34 @@ def _forget(definitions: dict[Any, Definition], cache: Traces, key: Any, _: Any)
         cache.drop(traced)
 
 
+@overload
+def rec_fn(
+    fun: Callable[..., Any],
+    *,
+    out: Any = ...,
+    max_calls: int | None = ...,
+    static_argnums: int | Iterable[int] = ...,
+    static_argnames: str | Iterable[str] = ...,
+    policy: Callable[..., bool] | None = ...,
+    memo: bool = ...,
+    workers: int = ...,
+) -> RecFn: ...
+
+
+@overload
+def rec_fn(
+    fun: None = None,
+    *,
+    out: Any = ...,
+    max_calls: int | None = ...,
+    static_argnums: int | Iterable[int] = ...,
+    static_argnames: str | Iterable[str] = ...,
+    policy: Callable[..., bool] | None = ...,
+    memo: bool = ...,
+    workers: int = ...,
+) -> Callable[[Callable[..., Any]], RecFn]: ...
+
+
 def rec_fn(
     fun: Callable[..., Any] | None = None,
     *,
@@ -347,7 +377,7 @@ def rec_fn(
     policy: Callable[..., bool] | None = None,
     memo: bool = False,
     workers: int = 0,
-) -> Any:
+) -> RecFn | Callable[[Callable[..., Any]], RecFn]:
     """Makes a recursive function of arrays that JAX can compile, batch and differentiate.
 
     The function may call itself, and other `rec_fn`s that call it back, any number of times: in the
