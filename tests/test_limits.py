@@ -249,7 +249,7 @@ def python_sees(x):
         (lambda x: x + 1, 3, 1_000_000, 1 << 20),
         (jnp.sort, 2000, 5_000, 20_000),
         (lambda x: x + jax.random.normal(jax.random.key(0), x.shape), 3, 200_000, 800_000),
-        (lambda x: jax.lax.fori_loop(0, 500, lambda _, y: jnp.sin(y), x), 4, 100_000, 300_000),
+        (lambda x: jax.lax.fori_loop(0, 500, lambda _, y: jnp.sin(y), x), 4, 80_000, 300_000),
         (lambda x: jax.lax.while_loop(lambda y: y[0] < 2, jnp.sin, x), 4, 100_000, 700_000),
         (python_sees, 4, 20_000, 60_000),
         (lambda x: x - jnp.linalg.solve(jnp.eye(4) + x[0], x), 4, 50_000, 300_000),

@@ -33,12 +33,16 @@ _STEPPED_CALLS, _STEPPED_BYTES = 1 << 21, 1 << 30
 """What a recursion that runs cells to find out whether it goes on may do by default: calls, and
 bytes of values on tapes. Half of it if it only nests, and less if its cells take long."""
 
-_STEPS = {"graph": (Limits.depth, 3e4), "host": (1 << 14, 1.5e6)}
+_STEPS = {"graph": (Limits.depth, 2.4e4), "host": (1 << 14, 1.5e6)}
 """How far it may nest in some seconds: calls, and the arithmetic that takes as long as all else
 that one of them does. On executor "host" each cell is a launch."""
 
 _CELLS = 2
 """The cells that a call of them fires: one that decides, and one behind that."""
+
+_FEW_CELLS, _CELLS_PASSED = 8, 10
+"""How many cells of a program take no time where another one is fired next, and how many more take
+as long as a call: the program looks at one after another which it is."""
 
 _MANY, _STEPS_OF_MANY = 4, 1 << 13
 """What a step of several lanes takes beside its arithmetic, where one of a single lane takes 1: it
@@ -60,7 +64,8 @@ def stepped_limits(program: Program, executor: str, lanes: int) -> Limits | None
     calls = min(_STEPPED_CALLS, affordable)
     steps, flops = _STEPS.get(executor, _STEPS["graph"])
     row = program.nested.flops / flops
-    nested = int(steps / (max(program.nested.cells / _CELLS, 1) + row))
+    passed = max(len(program.cells) - _FEW_CELLS, 0) / _CELLS_PASSED
+    nested = int(steps / (max(program.nested.cells / _CELLS, 1) * (1 + passed) + row))
     if lanes > 1:
         nested = max(int(steps / (_MANY + lanes * row)), min(nested, _STEPS_OF_MANY))
     nested = min(calls // 2, nested)
