@@ -1,5 +1,6 @@
 #include "core/kept_tables.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -12,6 +13,17 @@ size_t bytes_of(const Array& array, int64_t elements) {
 }
 
 size_t bytes_of(const Array& array) { return bytes_of(array, array.size()); }
+
+constexpr size_t kSmallOperands = size_t{1} << 14;  // bytes, copied at once
+constexpr size_t kMostTimesTables = 4;
+
+bool is_worth_it(const std::vector<Array>& operands, const std::vector<Array>& buffers,
+                 const std::vector<int64_t>& written) {
+  size_t read = 0, made = 0;
+  for (const Array& operand : operands) read += bytes_of(operand);
+  for (size_t i = 0; i < buffers.size(); ++i) made += bytes_of(buffers[i], written[i]);
+  return read <= std::max(kSmallOperands, kMostTimesTables * made);
+}
 
 }  // namespace
 
@@ -51,6 +63,7 @@ bool KeptTables::write(const std::vector<Array>& operands, const std::vector<Arr
 
 void KeptTables::note(const std::vector<Array>& operands, const std::vector<Array>& buffers,
                       const std::vector<int64_t>& written) {
+  if (!is_worth_it(operands, buffers, written)) return;
   const std::shared_ptr<const Kept> before = last();
   auto kept = std::make_shared<Kept>();
   try {

@@ -25,6 +25,8 @@ class KeptTables {
 
   /// Takes note of the tables that operands have led to. They are kept where the operands are those
   /// of the note before: what differs from call to call costs no more than a copy of the operands.
+  /// Of operands that are much larger than the tables no note is taken: a search looks at few
+  /// elements of them, and a copy would take longer than the schedule.
   void note(const std::vector<Array>& operands, const std::vector<Array>& buffers,
             const std::vector<int64_t>& written);
 

@@ -24,16 +24,24 @@ void* Staging::room_for(size_t bytes) {
   return copies_.back().get();
 }
 
+Status Staging::fetch(Array& array) {
+  const size_t bytes = bytes_of(array);
+  void* host = room_for(bytes);
+  const int code = bytes > 0 ? engine_->to_host(host, array.data, bytes, stream_) : 0;
+  array.data = host;
+  return copied(code);
+}
+
 Status Staging::read(std::vector<Array>& arrays) {
   if (!copies()) return {};
-  for (Array& array : arrays) {
-    const size_t bytes = bytes_of(array);
-    void* host = room_for(bytes);
-    if (bytes > 0)
-      if (Status status = copied(engine_->to_host(host, array.data, bytes, stream_)); !status.ok())
-        return status;
-    array.data = host;
-  }
+  for (Array& array : arrays)
+    if (Status status = fetch(array); !status.ok()) return status;
+  return wait();
+}
+
+Status Staging::read(Array& array) {
+  if (!copies()) return {};
+  if (Status status = fetch(array); !status.ok()) return status;
   return wait();
 }
 

@@ -29,6 +29,7 @@ class Staging {
 
   /// Makes arrays readable, in place.
   Status read(std::vector<Array>& arrays);
+  Status read(Array& array);
 
   /// Copies some elements of a vector to where `host` has room for all; they are there after
   /// `wait`.
@@ -49,6 +50,7 @@ class Staging {
   };
 
   void* room_for(size_t bytes);
+  Status fetch(Array& array);
 
   const CopyEngine* engine_ = nullptr;
   void* stream_ = nullptr;

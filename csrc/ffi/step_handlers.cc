@@ -29,11 +29,11 @@ bool is_handle(const Array& array) { return array.dtype == DType::kI32 && array.
 Status to_session(Staging& staging, const ffi::RemainingArgs& args, Session*& out) {
   const auto first = args.get<ffi::AnyBuffer>(0);
   if (args.size() < 2 || !first.has_value()) return program_error("too few arguments");
-  std::vector<Array> handle(1);
-  if (Status status = decode_buffer(*first, handle[0]); !status.ok()) return status;
-  if (!is_handle(handle[0])) return program_error("a stepper's handle is int32 [2]");
+  Array handle;
+  if (Status status = decode_buffer(*first, handle); !status.ok()) return status;
+  if (!is_handle(handle)) return program_error("a stepper's handle is int32 [2]");
   if (Status status = staging.read(handle); !status.ok()) return status;
-  std::memcpy(&out, handle[0].data, sizeof(out));
+  std::memcpy(&out, handle.data, sizeof(out));
   if (out == nullptr) return program_error("a stepper's handle is empty");
   return {};
 }

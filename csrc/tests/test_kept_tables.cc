@@ -1,9 +1,8 @@
-#include "core/kept_tables.h"
-
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "core/kept_tables.h"
 #include "tests/check.h"
 
 namespace jaxrec {
@@ -70,6 +69,17 @@ void test_the_last_counts() {
   CHECK(is_kept(kept, {1}, {5}));
 }
 
+void test_large_operands_of_small_tables_are_not_copied() {
+  KeptTables kept;
+  const Ints large(1 << 16, 3), small(1 << 8, 3), tables(1 << 15, 4);
+  for (int i = 0; i < 2; ++i) note(kept, large, {5});
+  CHECK(!is_kept(kept, large, {5}));
+  for (int i = 0; i < 2; ++i) note(kept, small, {5});
+  CHECK(is_kept(kept, small, {5}));
+  for (int i = 0; i < 2; ++i) note(kept, large, tables);
+  CHECK(is_kept(kept, large, tables));
+}
+
 void test_nothing_in_it() {
   KeptTables kept;
   for (int i = 0; i < 2; ++i) note(kept, {}, {});
@@ -82,6 +92,7 @@ void test_nothing_in_it() {
 int main() {
   jaxrec::test_what_comes_again_is_kept_the_second_time();
   jaxrec::test_the_last_counts();
+  jaxrec::test_large_operands_of_small_tables_are_not_copied();
   jaxrec::test_nothing_in_it();
   return jaxrec::report("kept tables");
 }

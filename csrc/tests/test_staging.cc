@@ -67,6 +67,9 @@ void test_read() {
   CHECK(arrays[0].data != first.elements.data());
   CHECK(std::equal(first.elements.begin(), first.elements.end(), arrays[0].as<int32_t>()));
   CHECK(stream.copied == 20);
+  Array one = first.array();
+  CHECK(staging.read(one).ok());
+  CHECK(std::equal(first.elements.begin(), first.elements.end(), one.as<int32_t>()));
 }
 
 void test_write() {
