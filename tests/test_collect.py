@@ -228,7 +228,9 @@ class TestVmap:
             one = jax.tree.map(lambda x, k=k: x[k], got)
             assert_close(one, jax.grad(plain)(w), 1e-4)
 
-    @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+    @pytest.mark.parametrize(
+        "executor", ["graph", pytest.param("host", marks=pytest.mark.exhaustive), "reference"]
+    )
     def test_derivatives_for_examples_of_examples(self, executor):
         @jr.rec_fn(max_calls=64)
         def f(w, n):

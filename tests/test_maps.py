@@ -93,7 +93,13 @@ def chosen_by(around: str):
     return one
 
 
-@pytest.mark.parametrize("around", ["cond", "scan", "jit", "checkpoint"])
+@pytest.mark.parametrize(
+    "around",
+    [
+        "cond",
+        *(pytest.param(x, marks=pytest.mark.exhaustive) for x in ("scan", "jit", "checkpoint")),
+    ],
+)
 def test_the_calls_of_one_example_are_those_of_each(around):
     """No array that is as long as the calls are many bounds them."""
     one, w = chosen_by(around), jnp.array([0.3, -0.5])

@@ -104,7 +104,11 @@ def test_control_reads_values_and_no_tangents(nested):
     np.testing.assert_allclose(found, nested(plain)(w, v), rtol=1e-4)
 
 
-@pytest.mark.parametrize("both", [False, True], ids=["weights are shared", "weights are mapped"])
+@pytest.mark.parametrize(
+    "both",
+    [False, pytest.param(True, marks=pytest.mark.exhaustive)],
+    ids=["weights are shared", "weights are mapped"],
+)
 def test_of_weights_under_vmap_twice(both):
     """Cotangents that are kept apart by example, of weights that the inner examples share."""
 
@@ -312,8 +316,11 @@ def test_where_every_call_has_a_key_of_its_own(executor):
     np.testing.assert_allclose(found, -(scale**2) * jnp.sin(0.3 * scale), rtol=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["graph", "host"])
-@pytest.mark.parametrize("fun", [sines, shrunk], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("fun", "executor"),
+    [(sines, "host"), (shrunk, "graph")],
+    ids=["a planned one", "a stepped one"],
+)
 def test_a_second_eager_call_compiles_nothing(fun, executor, caplog):
     def loss(x):
         made = fun(x, 2) if fun is sines else fun(0.5 * jnp.eye(2) + 0.1, x, 3)

@@ -31,7 +31,12 @@ def test_a_search_for_nan_begins_after_the_first_gradient():
 
 
 @pytest.mark.parametrize(
-    ("executor", "x64"), [("graph", True), ("host", False), ("reference", True)]
+    ("executor", "x64"),
+    [
+        ("graph", True),
+        ("host", False),
+        pytest.param("reference", True, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_types_and_ranks_that_never_promote(executor, x64):
     """Settings of JAX that are for the user's arrays: those of jaxrec have to keep them too."""

@@ -85,7 +85,7 @@ PAIRS = zoo_modes.spread(
     ),
     fast=1,
     slow=1,
-    of=31,
+    of=41,
 )
 
 
