@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/plan.h"
-#include "core/staging.h"
 #include "ffi/decode.h"
 
 namespace jaxrec {

@@ -15,6 +15,8 @@ from jaxrec import _core
 PLATFORMS = tuple(_core.ffi_handlers())
 """The platforms whose programs can call the scheduler, by the names of `jax.lax`."""
 
+_OF_XLA = {"cpu": "cpu", "cuda": "CUDA"}
+
 
 def register_handlers() -> None:
     """Makes the handlers known to XLA; registering them again is harmless."""
@@ -25,9 +27,6 @@ def register_handlers() -> None:
             jax.ffi.register_ffi_type(name, described, platform=_OF_XLA[platform])
         for name, handler in _core.ffi_handlers()[platform].items():
             jax.ffi.register_ffi_target(name, handler, platform=_OF_XLA[platform])
-
-
-_OF_XLA = {"cpu": "cpu", "cuda": "CUDA"}
 
 
 def by_handler(

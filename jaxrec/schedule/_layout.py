@@ -113,7 +113,7 @@ def widths_of(
         platform: where they run.
     """
     widest = _widest(program, lanes, max_calls, platform)
-    least = 2 if readers else 1
+    least = least_width(readers)
     has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
     sizes = {least, widest} if has_narrow else {widest}
     between = _between(lanes, widest) if has_narrow else max(widest // 16, least)
@@ -121,6 +121,11 @@ def widths_of(
     if _has_few_cells(program) and saved > platform.little_flops:
         sizes.add(between)
     return tuple(sorted(sizes))
+
+
+def least_width(readers: bool) -> int:
+    """The width of a wave of one call: a cell that is differentiated has two rows at least."""
+    return 2 if readers else 1
 
 
 def _widest(program: Program, lanes: int, max_calls: int, platform: Platform) -> int:

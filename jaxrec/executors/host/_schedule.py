@@ -155,8 +155,6 @@ def _widths(params: Params, calls: int, readers: bool) -> tuple[int, ...]:
     """
     assert params.host is not None
     usual = params.widths(calls, readers=readers)
-    if params.host.policy == "alone":
-        return usual[:1]
     shares = {math.ceil(params.lanes / n) for n in (1, params.host.workers)}
     return tuple(sorted({*usual, *(n for n in shares if usual[0] < n < usual[-1])}))
 

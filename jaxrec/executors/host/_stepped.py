@@ -89,9 +89,7 @@ def step_forward(
 
 def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
     """The widths of waves of a stepped invocation."""
-    assert params.host is not None
-    widths = params.widths(_EXPECTED_CALLS, readers=wrt is not None)
-    return widths[:1] if params.host.policy == "alone" else widths
+    return params.widths(_EXPECTED_CALLS, readers=wrt is not None)
 
 
 def _check_placement(params: Params) -> None:
