@@ -46,4 +46,10 @@ struct Array {
   }
 };
 
+/// The bytes of an array's first elements, and of all.
+inline size_t bytes_of(const Array& array, int64_t elements) {
+  return static_cast<size_t>(elements) * byte_width(array.dtype);
+}
+inline size_t bytes_of(const Array& array) { return bytes_of(array, array.size()); }
+
 }  // namespace jaxrec

@@ -43,7 +43,7 @@ class Buffers {
   }
 
   static void clear(const Array& array, int64_t rows) {
-    std::fill_n(array.as<char>(), byte_width(array.dtype) * rows, char{0});
+    std::fill_n(array.as<char>(), bytes_of(array, rows), char{0});
   }
 
   /// Fails unless the buffers have room for what this invocation needs.

@@ -8,12 +8,6 @@
 namespace jaxrec {
 namespace {
 
-size_t bytes_of(const Array& array, int64_t elements) {
-  return static_cast<size_t>(elements) * byte_width(array.dtype);
-}
-
-size_t bytes_of(const Array& array) { return bytes_of(array, array.size()); }
-
 constexpr size_t kSmallOperands = size_t{1} << 14;  // bytes, copied at once
 constexpr size_t kMostTimesTables = 4;
 

@@ -5,12 +5,6 @@
 namespace jaxrec {
 namespace {
 
-size_t bytes_of(const Array& array, int64_t elements) {
-  return static_cast<size_t>(elements) * byte_width(array.dtype);
-}
-
-size_t bytes_of(const Array& array) { return bytes_of(array, array.size()); }
-
 Status copied(int code) {
   if (code == 0) return {};
   return internal_error("the device's driver could not copy control values (error " +

@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "core/fill.h"
 #include "core/plan.h"
 #include "ffi/handlers.h"
@@ -45,11 +43,6 @@ Status run(KeptTables& kept, Staging& staging, const ffi::RemainingArgs& args,
 }
 
 template <class Kind>
-ffi::ErrorOr<std::unique_ptr<Kind>> instantiate_impl() {
-  return std::make_unique<Kind>();
-}
-
-template <class Kind>
 ffi::Error plan_impl(Kind* kept, Staging staging, ffi::RemainingArgs args, ffi::RemainingRets rets,
                      ffi::Dictionary attrs) {
   return handle([&] { return run(*kept, staging, args, rets, attrs); });
@@ -73,11 +66,11 @@ using jaxrec::OnCuda;
 using jaxrec::OnHost;
 using jaxrec::Plans;
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan_instantiate, jaxrec::instantiate_impl<Plans>,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan_instantiate, jaxrec::make_state<Plans>,
                               xla::ffi::Ffi::BindInstantiate());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan, jaxrec::plan_impl<Plans>,
                               (jaxrec::bind_plan<Plans, OnHost>()));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan_instantiate_cuda, jaxrec::instantiate_impl<CudaPlans>,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan_instantiate_cuda, jaxrec::make_state<CudaPlans>,
                               xla::ffi::Ffi::BindInstantiate());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_plan_cuda, jaxrec::plan_impl<CudaPlans>,
                               (jaxrec::bind_plan<CudaPlans, OnCuda>()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,12 @@ xla::ffi::Error to_error(Status status);
 template <class Work>
 xla::ffi::Error handle(Work&& work) {
   return to_error(guarded(std::forward<Work>(work)));
+}
+
+/// Makes the state of a handler.
+template <class State>
+xla::ffi::ErrorOr<std::unique_ptr<State>> make_state() {
+  return std::make_unique<State>();
 }
 
 }  // namespace jaxrec

@@ -162,11 +162,6 @@ ffi::Error end_impl(Staging staging, ffi::RemainingArgs args, ffi::RemainingRets
 }
 
 template <class Kind>
-ffi::ErrorOr<std::unique_ptr<Kind>> instantiate_impl() {
-  return std::make_unique<Kind>();
-}
-
-template <class Kind>
 ffi::Error begin_impl(Kind* sessions, ffi::RunId run, Staging staging, ffi::RemainingArgs args,
                       ffi::RemainingRets rets, ffi::Dictionary attrs) {
   return handle([&] { return begin(*sessions, run.run_id, staging, args, rets, attrs); });
@@ -201,7 +196,7 @@ using jaxrec::OnCuda;
 using jaxrec::OnHost;
 using jaxrec::Sessions;
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate, jaxrec::instantiate_impl<Sessions>,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate, jaxrec::make_state<Sessions>,
                               xla::ffi::Ffi::BindInstantiate());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin, jaxrec::begin_impl<Sessions>,
                               (jaxrec::bind_begin<Sessions, OnHost>()));
@@ -212,7 +207,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_results, jaxrec::results_impl,
                               jaxrec::bind_step<OnHost>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_end, jaxrec::end_impl, jaxrec::bind_end<OnHost>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate_cuda, jaxrec::instantiate_impl<CudaSessions>,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_instantiate_cuda, jaxrec::make_state<CudaSessions>,
                               xla::ffi::Ffi::BindInstantiate());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_step_begin_cuda, jaxrec::begin_impl<CudaSessions>,
                               (jaxrec::bind_begin<CudaSessions, OnCuda>()));

@@ -24,6 +24,9 @@ _FEWEST = 4
 _CALLS_PER_ROW = 64
 """How much wider than the number of roots waves become in a recursion of many calls."""
 
+_NARROWER = 16
+"""How many times narrower the narrow waves of an accelerator are."""
+
 _FEW_CELLS = 8
 """Up to how many cells are compiled at three batch sizes; more at two."""
 
@@ -116,7 +119,7 @@ def widths_of(
     least = least_width(readers)
     has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
     sizes = {least, widest} if has_narrow else {widest}
-    between = _between(lanes, widest) if has_narrow else max(widest // 16, least)
+    between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, least)
     saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
     if _has_few_cells(program) and saved > platform.little_flops:
         sizes.add(between)
