@@ -166,7 +166,7 @@ def _reached(
             values = [_read(*place) for place in _places(fun)]
             values = [x for v in values for x in _inside(v, frozenset(names))]
             things += [x for x in values if not isinstance(x, _OPAQUE)]
-            pending += [x for x in values if _is_of(modules, x)]
+            pending += [x for x in values if id(x) not in found and _is_of(modules, x)]
         pending = [x for x in pending if id(x) not in found]
         if not pending:
             kinds = dict.fromkeys(map(type, things))
@@ -357,10 +357,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _names(code: CodeType) -> set[str]:
-    return {name for inner in _codes(code) for name in inner.co_names}
+@functools.lru_cache(maxsize=_MOST)
+def _names(code: CodeType) -> frozenset[str]:
+    return frozenset(name for inner in _codes(code) for name in inner.co_names)
 
 
-def _global_names(code: CodeType) -> set[str]:
+@functools.lru_cache(maxsize=_MOST)
+def _global_names(code: CodeType) -> frozenset[str]:
     steps = (step for inner in _codes(code) for step in dis.get_instructions(inner))
-    return {step.argval for step in steps if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return frozenset(x.argval for x in steps if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))

@@ -28,6 +28,14 @@ class Unresolved(Interruption):
     """A branch needs the result type of a function for which none is known yet."""
 
 
+class Postponed(Interruption):
+    """The result type of a function is to be inferred first, from where Python's stack is short."""
+
+    def __init__(self, instance: Instance) -> None:
+        super().__init__(instance.name)
+        self.instance = instance
+
+
 class Widened(Interruption):
     """A call passes a stronger type where the first call passed a Python number."""
 

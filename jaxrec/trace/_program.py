@@ -28,7 +28,7 @@ from jaxrec.trace._call import calls_made
 from jaxrec.trace._captures import Bodies, names_of, with_captures
 from jaxrec.trace._closure import Closure, closure_of
 from jaxrec.trace._instance import Definition, Identity, Instance
-from jaxrec.trace._interrupt import Unresolved, Widened, to_end
+from jaxrec.trace._interrupt import Postponed, Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
 from jaxrec.trace._modules import check_initialised, kept_by
@@ -57,8 +57,11 @@ _MAX_WIDENED = 1000
 _MAX_SPECIALISED = 256
 """The most functions, called by one another, that one function becomes by its static arguments."""
 
-_NESTED = 16
-"""Bodies traced inside one another, from which on they are why Python's stack does not suffice."""
+_NESTED = 8
+"""The most bodies of one function traced inside one another: Python's stack has an end.
+
+Also the most probes. Of several functions half as many bodies more: one may be made by another.
+"""
 
 
 class TracedProgram:
@@ -147,6 +150,7 @@ class TracedProgram:
         self.instances: list[Instance] = []
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
+        self._nested = 0  # probes that run inside one another
         self._open: list[Instance] = []
         self._bodies = Bodies()
         try:
@@ -286,12 +290,22 @@ class TracedProgram:
         return Signature(tree, tuple(ShapedArray(x.shape, x.dtype) for x in leaves))
 
     def _probe(self, instance: Instance) -> Signature:
+        if self._nested == _NESTED:
+            raise Postponed(instance)
+        begins = self._nested == 0
         with self._probing(instance):
-            try:
-                return self._run(instance, probing=True)[1]
-            except Unresolved:
-                if len(self._probed) > 1:
-                    raise
+            while True:
+                try:
+                    return self._run(instance, probing=True)[1]
+                except Postponed as found:
+                    if not begins:
+                        raise
+                    first = found.instance
+                except Unresolved:
+                    if instance is not self._probed[0]:
+                        raise
+                    break
+                self._infer(first)
         raise RecursionLimitError(
             f"{instance.name} never ends: every path through its body calls {instance.name} again "
             "before it returns, unless jax.lax.cond or a loop chooses, so it has no base case that "
@@ -302,11 +316,23 @@ class TracedProgram:
 
     @contextlib.contextmanager
     def _probing(self, instance: Instance) -> Iterator[None]:
+        outside, self._nested = len(self._probed), self._nested + 1
         self._probed.append(instance)
         try:
             yield
         finally:
-            self._probed.pop()
+            self._nested -= 1
+            del self._probed[outside:]
+
+    def _infer(self, instance: Instance) -> None:
+        """Infers the result type of a function, or has it be unknown while others are probed."""
+        nested, self._nested = self._nested, 0
+        try:
+            self.result_of(instance)
+        except Unresolved:
+            self._probed.append(instance)
+        finally:
+            self._nested = nested
 
     def _run(self, instance: Instance, probing: bool) -> tuple[ClosedJaxpr, Signature]:
         check_initialised(instance)
@@ -345,11 +371,10 @@ class TracedProgram:
     def _trace_where_called(self, instance: Instance) -> None:
         """Traces a function where it is called first: what it closes over is what it is there.
 
-        One that calls itself with ever other static arguments is traced when the first of them has
-        been: Python's stack has an end.
+        One that is called by very many, each called by the next, is traced when the first has been.
         """
         is_inner = any(x.name == instance.name for x in self._open)
-        is_deep = is_inner and len(self._open) >= _NESTED
+        is_deep = len(self._open) >= (_NESTED if is_inner else _NESTED * 3 // 2)
         if is_deep or instance in self._open or self._holds(instance):
             return
         if is_inner:
@@ -433,9 +458,7 @@ def _ever_new(instance: Instance) -> str:
         f"{name} is another function for every value of its static arguments, and {nested} of them "
         f"call one another, the last with ({static}). Does the recursion over static arguments "
         "end? By a static argument choose with Python's if: jaxrec.cond traces both branches. If "
-        "it has to be so deep, pass what changes from call to call as an array, or "
-        f"declare the result type: rec_fn(out=...), with which up to {_MAX_SPECIALISED} are "
-        "traced one after the other instead of one inside the other."
+        "it has to be so deep, pass what changes from call to call as an array."
     )
 
 

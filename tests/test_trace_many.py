@@ -1,0 +1,103 @@
+"""Many functions that call one another: more than Python's stack has room for at once."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrec as jr
+
+MANY = 40
+
+RING = """
+@jr.rec_fn
+def f{k}(x, n):
+    return jr.cond(n == 0, lambda: x, lambda: {scale} * f{after}(jnp.sin(x), n - 1))
+"""
+
+LADDER = """
+@jr.rec_fn
+def f{k}(x, n):
+    return f{after}(x, n) + f{after}({scale} * x, n) / 2
+"""
+
+LAST = """
+@jr.rec_fn
+def f{k}(x, n):
+    return jr.cond(n == 0, lambda: x, lambda: f0(jnp.sin(x), n - 1))
+"""
+
+
+def functions(*sources):
+    """The first of some functions, each of which calls the next."""
+    names = {"jr": jr, "jnp": jnp}
+    for k, source in enumerate(sources):
+        scale = 1 + k / 100
+        exec(source.format(k=k, after=(k + 1) % len(sources), scale=scale), names)
+    return names["f0"]
+
+
+def test_in_a_ring():
+    def plain(x, n):
+        return x if n == 0 else plain(jnp.sin(x), n - 1) * (1 + (50 - n) % MANY / 100)
+
+    first = functions(*[RING] * MANY)
+    got = jax.value_and_grad(first)(0.7, 50)
+    np.testing.assert_allclose(got, jax.value_and_grad(plain)(0.7, 50), rtol=1e-5)
+
+
+def test_without_a_base_case_but_in_the_last():
+    """What the first ones return is known when the last one is."""
+
+    def plain(x, n, k=0):
+        if k < 10:
+            return plain(x, n, k + 1) + plain((1 + k / 100) * x, n, k + 1) / 2
+        return x if n == 0 else plain(jnp.sin(x), n - 1, k=10)
+
+    first = functions(*[LADDER] * 10, LAST.replace("f0", "f10"))
+    np.testing.assert_allclose(first(jnp.ones(2), 0), plain(np.ones(2), 0), rtol=1e-5)
+    np.testing.assert_allclose(first(jnp.ones(2), 2), plain(np.ones(2), 2), rtol=1e-5)
+
+
+def test_that_never_end():
+    with pytest.raises(jr.RecursionLimitError, match=r"f0 never ends: every path through its body"):
+        functions(*[LADDER] * MANY)(1.0, 3)
+
+
+def test_by_static_arguments():
+    @jr.rec_fn(static_argnames="depth")
+    def down(x, depth):
+        if depth == 0:
+            return x
+        return jr.cond(x > 1, lambda: x, lambda: down(jnp.sin(x) * (1 + depth / 100), depth - 1))
+
+    def plain(x, depth):
+        return x if depth == 0 or x > 1 else plain(jnp.sin(x) * (1 + depth / 100), depth - 1)
+
+    got = jax.value_and_grad(down)(0.1, MANY)
+    np.testing.assert_allclose(got, jax.value_and_grad(plain)(0.1, MANY), rtol=1e-5)
+
+
+def test_made_in_one_another():
+    """Each closes over what the bodies around it have computed."""
+
+    def nested(levels):
+        def level(k, x):
+            if k == 0:
+                return x
+
+            def inner(y, n):
+                return jr.cond(n == 0, lambda: level(k - 1, y * x), lambda: 1 + inner(y, n - 1))
+
+            inner.__name__ = f"level_{k}"
+            inner = jr.rec_fn(inner)
+            return inner(jnp.sin(x), 2)
+
+        return jr.rec_fn(lambda x: level(levels, x))
+
+    def plain(k, x):
+        return x if k == 0 else 2 + plain(k - 1, jnp.sin(x) * x)
+
+    np.testing.assert_allclose(nested(4)(0.9), plain(4, 0.9), rtol=1e-5)
