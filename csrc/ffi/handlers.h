@@ -28,9 +28,13 @@ extern "C" XLA_FFI_Error* jaxrec_gather_rows(XLA_FFI_CallFrame* call_frame);
 /// row numbers (int32), pointers into them (int32 [m + 1]). Result: [m, ...].
 extern "C" XLA_FFI_Error* jaxrec_sum_rows(XLA_FFI_CallFrame* call_frame);
 
-/// Numbers, once arrays are there: `jaxrec_after`. Arguments: numbers (int32 [n]), any arrays.
-/// Result: the numbers.
-extern "C" XLA_FFI_Error* jaxrec_after(XLA_FFI_CallFrame* call_frame);
+/// What a wave reads, in one call: `jaxrec_read`. Arguments: numbers of waves (int32 [n, columns]),
+/// which wave; a tape and a table of its row numbers for each of `gathers`; a tape, row numbers and
+/// a table of pointers into them for each of `sums`; arrays that have to be there before. Results:
+/// the numbers of the wave, then [width, ...] for each. Of tables the rows from the one in column
+/// `first` on are read (from row 0 if that is -1); or, unless `calls` is -1, the rows that end with
+/// the last of as many from there as column `calls` tells.
+extern "C" XLA_FFI_Error* jaxrec_read(XLA_FFI_CallFrame* call_frame);
 
 /// A stepped invocation: `jaxrec_step_begin` makes a stepper (arguments and attributes as
 /// `jaxrec_plan`, and cell_capacity; result: its handle, int32 [2]); `jaxrec_step` (handle,

@@ -10,6 +10,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 using Rows = ffi::BufferR1<ffi::S32>;
+using Numbers = ffi::BufferR2<ffi::S32>;
 
 Span<const int32_t> view(const Rows& rows) { return {rows.typed_data(), rows.element_count()}; }
 
@@ -36,54 +37,128 @@ bool split(const ffi::AnyBuffer& buffer, int64_t& rows, int64_t& row_size) {
   return true;
 }
 
-Status gather(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
+Status gather(const ffi::AnyBuffer& tape, Span<const int32_t> rows,
+              ffi::Result<ffi::AnyBuffer> out) {
   int64_t tape_rows = 0, row_size = 0, out_rows = 0, out_size = 0;
   const bool fits = split(tape, tape_rows, row_size) && split(*out, out_rows, out_size) &&
-                    row_size == out_size &&
-                    out_rows == static_cast<int64_t>(rows.element_count()) &&
+                    row_size == out_size && out_rows == static_cast<int64_t>(rows.size()) &&
                     tape.element_type() == out->element_type();
   if (!fits || is_packed(tape.element_type()))
     return program_error("the rows gathered are not rows of the tape");
   const int64_t bytes = row_size * static_cast<int64_t>(ffi::ByteWidth(tape.element_type()));
-  return gather_rows(static_cast<const char*>(tape.untyped_data()), tape_rows, bytes, view(rows),
+  return gather_rows(static_cast<const char*>(tape.untyped_data()), tape_rows, bytes, rows,
                      static_cast<char*>(out->untyped_data()));
 }
 
-Status sum(ffi::AnyBuffer tape, Rows readers, Rows pointers, ffi::Result<ffi::AnyBuffer> out) {
+Status sum(const ffi::AnyBuffer& tape, Span<const int32_t> readers, Span<const int32_t> pointers,
+           ffi::Result<ffi::AnyBuffer> out) {
   int64_t tape_rows = 0, row_size = 0, out_rows = 0, out_size = 0;
   const bool fits = split(tape, tape_rows, row_size) && split(*out, out_rows, out_size) &&
-                    row_size == out_size &&
-                    out_rows + 1 == static_cast<int64_t>(pointers.element_count()) &&
+                    row_size == out_size && out_rows + 1 == static_cast<int64_t>(pointers.size()) &&
                     tape.element_type() == out->element_type();
   if (!fits) return program_error("the rows summed are not rows of the tape");
   if (tape.element_type() == ffi::F32)
-    return sum_rows(tape.typed_data<float>(), tape_rows, row_size, view(readers), view(pointers),
+    return sum_rows(tape.typed_data<float>(), tape_rows, row_size, readers, pointers,
                     out->typed_data<float>());
   if (tape.element_type() == ffi::F64)
-    return sum_rows(tape.typed_data<double>(), tape_rows, row_size, view(readers), view(pointers),
+    return sum_rows(tape.typed_data<double>(), tape_rows, row_size, readers, pointers,
                     out->typed_data<double>());
   return program_error("cotangents of a type that is neither float32 nor float64");
 }
 
-Status copy_after(Rows numbers, ffi::RemainingArgs, ffi::Result<ffi::BufferR1<ffi::S32>> out) {
-  if (out->element_count() != numbers.element_count())
-    return program_error("the numbers that come after are not as many");
-  std::copy_n(numbers.typed_data(), numbers.element_count(), out->typed_data());
-  return {};
-}
+// What a wave reads, from arguments and results in order; see `jaxrec_read`.
+class WaveReader {
+ public:
+  WaveReader(const Numbers& waves, int32_t number, ffi::RemainingArgs args,
+             ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets)
+      : waves_(waves), number_(number), args_(args), wave_(wave), rets_(rets) {}
+
+  Status run(int64_t gathers, int64_t sums, int64_t first, int64_t calls) {
+    if (Status status = find(first, calls); !status.ok()) return status;
+    for (int64_t k = 0; k < gathers; ++k)
+      if (Status status = copy(); !status.ok()) return status;
+    for (int64_t k = 0; k < sums; ++k)
+      if (Status status = add(); !status.ok()) return status;
+    return {};
+  }
+
+ private:
+  // The numbers of the wave, and its first row.
+  Status find(int64_t first, int64_t calls) {
+    const int64_t rows = waves_.dimensions()[0], columns = waves_.dimensions()[1];
+    const bool fits = 0 <= number_ && number_ < rows && first < columns && calls < columns &&
+                      static_cast<int64_t>(wave_->element_count()) == columns;
+    if (!fits) return program_error("the wave is none of the table");
+    const int32_t* numbers = waves_.typed_data() + number_ * columns;
+    std::copy_n(numbers, columns, wave_->typed_data());
+    start_ = first < 0 ? 0 : numbers[first];
+    if (calls >= 0) calls_ = numbers[calls];
+    is_right_aligned_ = calls >= 0;
+    return {};
+  }
+
+  Status copy() {
+    auto tape = args_.get<ffi::AnyBuffer>(next_arg_++);
+    auto table = args_.get<Rows>(next_arg_++);
+    auto out = rets_.get<ffi::AnyBuffer>(next_ret_++);
+    if (!tape.has_value() || !table.has_value() || !out.has_value()) return wrong_arguments();
+    Span<const int32_t> rows;
+    if (!own_rows(*table, **out, 0, rows)) return wrong_arguments();
+    return gather(*tape, rows, *out);
+  }
+
+  Status add() {
+    auto tape = args_.get<ffi::AnyBuffer>(next_arg_++);
+    auto readers = args_.get<Rows>(next_arg_++);
+    auto table = args_.get<Rows>(next_arg_++);
+    auto out = rets_.get<ffi::AnyBuffer>(next_ret_++);
+    if (!tape.has_value() || !readers.has_value() || !table.has_value() || !out.has_value())
+      return wrong_arguments();
+    Span<const int32_t> pointers;
+    if (!own_rows(*table, **out, 1, pointers)) return wrong_arguments();
+    return sum(*tape, view(*readers), pointers, *out);
+  }
+
+  // The wave's rows of a table, and some more; false if it has them not.
+  bool own_rows(const Rows& table, const ffi::AnyBuffer& out, int64_t more,
+                Span<const int32_t>& rows) const {
+    if (out.dimensions().size() == 0) return false;
+    const int64_t width = out.dimensions()[0];
+    const int64_t start = is_right_aligned_ ? start_ + calls_ - width : start_;
+    if (start < 0 || start + width + more > static_cast<int64_t>(table.element_count()))
+      return false;
+    rows = {table.typed_data() + start, static_cast<size_t>(width + more)};
+    return true;
+  }
+
+  static Status wrong_arguments() { return program_error("the wave reads what is not there"); }
+
+  const Numbers& waves_;
+  int32_t number_;
+  ffi::RemainingArgs args_;
+  ffi::Result<ffi::BufferR1<ffi::S32>> wave_;
+  ffi::RemainingRets rets_;
+  size_t next_arg_ = 0, next_ret_ = 0;
+  int64_t start_ = 0, calls_ = 0;
+  bool is_right_aligned_ = false;
+};
 
 ffi::Error gather_impl(ffi::AnyBuffer tape, Rows rows, ffi::Result<ffi::AnyBuffer> out) {
-  return handle([&] { return gather(tape, rows, out); });
+  return handle([&] { return gather(tape, view(rows), out); });
 }
 
 ffi::Error sum_impl(ffi::AnyBuffer tape, Rows readers, Rows pointers,
                     ffi::Result<ffi::AnyBuffer> out) {
-  return handle([&] { return sum(tape, readers, pointers, out); });
+  return handle([&] { return sum(tape, view(readers), view(pointers), out); });
 }
 
-ffi::Error after_impl(Rows numbers, ffi::RemainingArgs reads,
-                      ffi::Result<ffi::BufferR1<ffi::S32>> out) {
-  return handle([&] { return copy_after(numbers, reads, out); });
+ffi::Error read_impl(Numbers waves, ffi::BufferR0<ffi::S32> number, ffi::RemainingArgs args,
+                     ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets,
+                     int64_t gathers, int64_t sums, int64_t first, int64_t calls) {
+  return handle([&] {
+    return WaveReader(waves, *number.typed_data(), args, wave, rets)
+        .run(gathers, sums, first, calls);
+  });
 }
 
 }  // namespace
@@ -102,8 +177,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_sum_rows, jaxrec::sum_impl,
                                   .Arg<jaxrec::Rows>()
                                   .Ret<xla::ffi::AnyBuffer>());
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_after, jaxrec::after_impl,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_read, jaxrec::read_impl,
                               xla::ffi::Ffi::Bind()
-                                  .Arg<jaxrec::Rows>()
+                                  .Arg<jaxrec::Numbers>()
+                                  .Arg<xla::ffi::BufferR0<xla::ffi::S32>>()
                                   .RemainingArgs()
-                                  .Ret<xla::ffi::BufferR1<xla::ffi::S32>>());
+                                  .Ret<xla::ffi::BufferR1<xla::ffi::S32>>()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("gathers")
+                                  .Attr<int64_t>("sums")
+                                  .Attr<int64_t>("first")
+                                  .Attr<int64_t>("calls"));

@@ -257,7 +257,7 @@ nb::dict cpu_handlers() {
   out["jaxrec_step_end"] = handler(&jaxrec_step_end);
   out["jaxrec_native"] = handler(&jaxrec_native);
   out["jaxrec_allocate"] = handler(&jaxrec_allocate);
-  out["jaxrec_after"] = handler(&jaxrec_after);
+  out["jaxrec_read"] = handler(&jaxrec_read);
   out["jaxrec_gather_rows"] = handler(&jaxrec_gather_rows);
   out["jaxrec_sum_rows"] = handler(&jaxrec_sum_rows);
   return out;

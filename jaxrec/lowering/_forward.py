@@ -11,7 +11,8 @@ from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import after, gather, gather_rows, numbers, select_rows
+from jaxrec.lowering._read import Gathers, Place, read_wave
+from jaxrec.lowering._rows import gather, gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -110,7 +111,7 @@ def run_forward(
 
     def body_for(spec: CellSpec, width: int) -> Any:
         cell = cell_at(at, spec, width)
-        return lambda wave, state: _fire(at, spec, width, cell, wave, state)
+        return lambda number, state: _fire(at, spec, width, cell, number, state)
 
     bodies = {kind: body_for(spec, width) for kind, spec, width in at.waves_of}
     tapes = _tapes.empty_tapes(at.layout.value_rows, at.program.classes)
@@ -119,26 +120,34 @@ def run_forward(
 
 
 def _fire(
-    at: Scheduled, spec: CellSpec, width: int, cell: WaveCell, wave: Any, state: Any
+    at: Scheduled, spec: CellSpec, width: int, cell: WaveCell, number: Any, state: State
 ) -> State:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
+    place, given = Place(width, FIRST), reads_of(at, spec, state[0])
+    several = writes_several(spec, state)
+    wave, inputs, _ = read_wave(place, at.tables.waves, number, given, is_ordered=several)
     rows = _waiting.calls_alone(cell.waits, numbers(width) < wave[COUNT])
-    read = operands(at, spec, state[0], wave[FIRST], width, rows)
-    outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *read)
-    return write(spec, read[2], outs, kept, wave, state)
+    values = operands(at, spec, list(map(rows, inputs)), place.start(wave), width, rows)
+    outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *values)
+    return write(spec, outs, kept, wave, state)
+
+
+def reads_of(at: Scheduled, spec: CellSpec, tapes: Sequence[Any]) -> Gathers:
+    """What the calls of a cell read of tapes."""
+    reads = at.tables.cells[spec.cell.index].reads
+    return [(tapes[c], rows) for c, rows in zip(spec.inputs, reads, strict=True)]
+
+
+def writes_several(spec: CellSpec, state: State) -> bool:
+    """Whether a cell writes more than one block, of which one may be made before all is read."""
+    return len(spec.outputs) + len(state[1][spec.cell.index]) > 1
 
 
 def write(
-    spec: CellSpec,
-    read: Sequence[Any],
-    outs: Sequence[Any],
-    kept: Sequence[Any],
-    wave: Any,
-    state: State,
+    spec: CellSpec, outs: Sequence[Any], kept: Sequence[Any], wave: Any, state: State
 ) -> State:
-    """Writes the results and residuals of a wave, a block each, after what it reads from tapes."""
+    """Writes the results and residuals of a wave, a block each."""
     tapes, residuals = list(state[0]), list(state[1])
-    wave = after(wave, read, len(outs) + len(kept))
     for k, (c, rows) in enumerate(zip(spec.outputs, outs, strict=True)):
         tapes[c] = _tapes.put(tapes[c], rows, wave[BLOCKS + k])
     mine = residuals[spec.cell.index]
@@ -151,7 +160,7 @@ def write(
 def operands(
     at: Scheduled,
     spec: CellSpec,
-    tapes: Sequence[Any],
+    inputs: list[Any],
     start: Any,
     width: int,
     rows: _waiting.Rows = _waiting.all_rows,
@@ -160,11 +169,22 @@ def operands(
     tables = at.tables.cells[spec.cell.index]
     lanes = rows(_tapes.block(tables.lane, start, width))
     exports = [rows(_tapes.block(x, start, width)) for x in tables.exports]
-    inputs = [
-        gather_rows(tapes[c], rows(_tapes.block(reads, start, width)))
-        for c, reads in zip(spec.inputs, tables.reads, strict=True)
-    ]
     return _outers.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
+
+
+def inputs_of(
+    at: Scheduled,
+    spec: CellSpec,
+    tapes: Sequence[Any],
+    start: Any,
+    width: int,
+    rows: _waiting.Rows = _waiting.all_rows,
+) -> list[Any]:
+    """The tape inputs of `width` rows of a cell, each by an operation that may be left out."""
+    return [
+        gather_rows(tape, rows(_tapes.block(reads, start, width)))
+        for tape, reads in reads_of(at, spec, tapes)
+    ]
 
 
 def operands_at(
@@ -172,16 +192,13 @@ def operands_at(
     spec: CellSpec,
     tapes: Sequence[Any],
     rows: Any,
-    read: Callable[[Any, Any], Any],
+    copy: Callable[[Any, Any], Any],
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """The same for any rows of a cell; `read` gathers from a tape."""
+    """The same for any rows of a cell; `copy` gathers from a tape."""
     tables = at.tables.cells[spec.cell.index]
     lanes = gather(tables.lane, rows)
     exports = [gather(x, rows) for x in tables.exports]
-    inputs = [
-        read(tapes[c], gather(reads, rows))
-        for c, reads in zip(spec.inputs, tables.reads, strict=True)
-    ]
+    inputs = [copy(tape, gather(reads, rows)) for tape, reads in reads_of(at, spec, tapes)]
     return _outers.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
 
 

@@ -6,7 +6,6 @@ and these reads are most of what a wave does besides arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -31,52 +30,14 @@ def gather(tape: Any, rows: Any) -> Any:
 
 def gather_rows(tape: Any, rows: Any) -> Any:
     """The same, by copying where that is possible. Has a forward derivative only."""
-    if not _has_bytes(tape):
+    if not has_bytes(tape):
         return gather(tape, rows)
     if jnp.issubdtype(tape.dtype, jnp.inexact):
         return _gather_inexact(tape, rows)
     return _gather_by_platform(tape, rows)
 
 
-def after(numbers: Any, reads: Sequence[Any], writes: int) -> Any:
-    """The numbers of rows that a wave writes, known only once it has read what it reads.
-
-    XLA knows an order by the data alone, and copies a whole tape of which the data do not say that
-    it is read before it is overwritten, as by a wave that overwrites two tapes by what it reads
-    from the other each.
-
-    Args:
-        numbers: the row numbers, among others.
-        reads: rows read from tapes.
-        writes: how many blocks are written; one alone is made of all that is read.
-    """
-    if writes < 2:
-        return numbers
-    return _after(numbers, tuple(filter(_has_bytes, reads)))
-
-
-@jax.custom_jvp
-def _after(numbers: Any, reads: tuple[Any, ...]) -> Any:
-    def on_cpu(numbers: Any, *reads: Any) -> Any:
-        like = jax.ShapeDtypeStruct(numbers.shape, numbers.dtype)
-        return call_handler("jaxrec_after", like, numbers, *reads)
-
-    def elsewhere(*operands: Any) -> Any:
-        return lax.optimization_barrier(operands)[0]
-
-    # On CPU the XLA of JAX 0.10 removes the barrier before it decides about copies.
-    return lax.platform_dependent(numbers, *reads, cpu=on_cpu, default=elsewhere)
-
-
-@_after.defjvp
-def _after_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    """What is read of tangents is read before they are written too."""
-    (numbers, reads), (none, moved) = primals, tangents
-    dots = (x for x in moved if x.dtype != jax.dtypes.float0)
-    return _after(numbers, (*reads, *filter(_has_bytes, dots))), none
-
-
-def _has_bytes(rows: Any) -> bool:
+def has_bytes(rows: Any) -> bool:
     """Whether every element begins at a byte, and has a type that handlers know."""
     return isinstance(rows.dtype, np.dtype) and not _is_packed(rows.dtype)
 
@@ -116,8 +77,8 @@ def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
     Returns:
         `[n, ...]`; zero for a value that nothing reads.
     """
-    if ct_tape.dtype not in (jnp.float32, jnp.float64):
-        return _sum_by_gather(ct_tape, reader_rows, pointers)
+    if not is_summed(ct_tape):
+        return sum_by_gather(ct_tape, reader_rows, pointers)
 
     def on_cpu(*operands: Any) -> Any:
         shape = (pointers.shape[0] - 1, *ct_tape.shape[1:])
@@ -125,10 +86,15 @@ def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
         return call_handler("jaxrec_sum_rows", out, *operands)
 
     operands = (ct_tape, reader_rows, pointers)
-    return lax.platform_dependent(*operands, cpu=on_cpu, default=_sum_by_gather)
+    return lax.platform_dependent(*operands, cpu=on_cpu, default=sum_by_gather)
 
 
-def _sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
+def is_summed(tape: Any) -> bool:
+    """Whether the handlers add rows of its type."""
+    return tape.dtype in (jnp.float32, jnp.float64)
+
+
+def sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
     """One gather for the first readers, one for the second, and so on."""
     starts, ends = pointers[:-1], pointers[1:]
 

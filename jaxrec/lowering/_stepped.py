@@ -14,10 +14,18 @@ from typing import Any
 from jax import lax
 
 from jaxrec.lowering import _outers, _tapes, _waiting
-from jaxrec.lowering._forward import CellAt, Scheduled, State, quick_cell, with_roots, write
-from jaxrec.lowering._rows import gather_rows
+from jaxrec.lowering._forward import (
+    CellAt,
+    Scheduled,
+    State,
+    quick_cell,
+    with_roots,
+    write,
+    writes_several,
+)
+from jaxrec.lowering._read import Place, read_wave
 from jaxrec.schedule._plan import PlanInputs
-from jaxrec.schedule._step import Stepping, WaveRows, begin_stepping
+from jaxrec.schedule._step import Stepping, begin_stepping
 from jaxrec.split._program import CellSpec
 
 Body = Callable[[Any, State], tuple[Any, State]]
@@ -62,21 +70,16 @@ def _body(at: Scheduled, stepping: Stepping, spec: CellSpec, width: int, cell_at
 
     def run(wave: Any, state: State) -> tuple[Any, State]:
         rows = stepping.operands(spec, width, wave)
-        read = _operands(at, spec, state[0], rows)
-        outs, kept = _waiting.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *read)
-        state = write(spec, read[2], outs, kept, wave, state)
+        given = [(state[0][c], x) for c, x in zip(spec.inputs, rows.reads, strict=True)]
+        several = writes_several(spec, state)
+        wave, inputs, _ = read_wave(Place(width), wave[None], 0, given, is_ordered=several)
+        outers = _outers.cell_outers(spec, at.outers, at.patterns, rows.lanes)
+        values = outers, list(rows.exports), inputs
+        outs, kept = _waiting.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *values)
+        state = write(spec, outs, kept, wave, state)
         return stepping.after(rows.lanes, state[0]), state
 
     return run
-
-
-def _operands(
-    at: Scheduled, spec: CellSpec, tapes: Sequence[Any], rows: WaveRows
-) -> tuple[list[Any], list[Any], list[Any]]:
-    """The outer values, control scalars and tape inputs of a wave."""
-    inputs = [gather_rows(tapes[c], read) for c, read in zip(spec.inputs, rows.reads, strict=True)]
-    outers = _outers.cell_outers(spec, at.outers, at.patterns, rows.lanes)
-    return outers, list(rows.exports), inputs
 
 
 def _run_waves(bodies: dict[int, Body], carry: tuple[Any, State]) -> tuple[Any, State]:

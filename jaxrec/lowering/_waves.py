@@ -34,7 +34,7 @@ def run_waves(
         program: the program.
         layout: its sizes.
         tables: its schedule.
-        bodies: for each kind of wave, `(row of the wave table, state) -> state`; waves of other
+        bodies: for each kind of wave, `(number of the wave, state) -> state`; waves of other
             kinds are skipped.
         state: tapes.
         backward: whether to start from the last wave.
@@ -53,7 +53,7 @@ def run_waves(
     def loop(matches: Callable[[Any], Any], body: Body, carry: Any) -> Any:
         def one(carry: Any) -> Any:
             wave, state = carry
-            return wave + step, body(row(tables.waves, wave), state)
+            return wave + step, body(wave, state)
 
         return lax.while_loop(lambda c: running(c[0]) & matches(kind_of(c[0])), one, carry)
 

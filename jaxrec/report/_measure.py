@@ -23,8 +23,7 @@ from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
 from jaxrec.invocation._params import Params, plan_inputs, with_schedule
-from jaxrec.lowering._forward import Scheduled, quick_cell, run_forward
-from jaxrec.lowering._forward import operands as wave_operands
+from jaxrec.lowering._forward import Scheduled, inputs_of, operands, quick_cell, run_forward
 from jaxrec.lowering._rows import numbers
 from jaxrec.lowering._waiting import calls_alone
 from jaxrec.primitives._capacity import decide_capacity, plan_now
@@ -207,7 +206,9 @@ def _cell_times(at: Scheduled, tapes: Sequence[Any], waves: Any) -> Iterator[Cel
         if len(mine):
             cell = quick_cell(at, spec, width)
             rows = calls_alone(cell.waits, numbers(width) < int(mine[0, COUNT]))
-            values = wave_operands(at, spec, tapes, int(mine[0, FIRST]), width, rows)
+            first = int(mine[0, FIRST])
+            inputs = inputs_of(at, spec, tapes, first, width, rows)
+            values = operands(at, spec, inputs, first, width, rows)
             looped = jax.jit(_looped(cell.run))
             seconds = _median(lambda run=looped, values=values: run(*values)) / _LOOPS
             yield CellTime(spec.cell.name, width, len(mine), int(mine[:, COUNT].sum()), seconds)

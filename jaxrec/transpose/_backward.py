@@ -23,7 +23,8 @@ from jaxrec.lowering import _tapes, _waiting, _waves
 from jaxrec.lowering._forward import Scheduled
 from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import after, numbers, sum_over_readers
+from jaxrec.lowering._read import Place, read_wave
+from jaxrec.lowering._rows import numbers, sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
@@ -172,19 +173,22 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     classes = replay.at.program.classes
     slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(classes[c])]
 
-    def run(wave: Any, state: Any) -> Any:
+    place = Place(width, FIRST, COUNT)
+    waves = replay.at.tables.waves
+
+    def run(number: Any, state: Any) -> Any:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
-        shift = wave[COUNT] - width
-        start = wave[FIRST] + shift
+        several = len(slots) + len(cut_tapes[spec.cell.index]) > 1
+        sums = replay.sums(spec, ct_tapes)
+        wave, _, cotangents = read_wave(place, waves, number, sums=sums, is_ordered=several)
+        shift, start = wave[COUNT] - width, place.start(wave)
         rows = _waiting.calls_alone(vjp.waits, numbers(width) + shift >= 0)
-        cotangents = replay.cotangents(spec, ct_tapes, start, width)
-        read = (
+        given = (
             replay.values(spec, start, width, rows),
             list(map(rows, replay.saved(spec, start, width))),
             list(map(rows, cotangents)),
         )
-        d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, quick(vjp.loop), *read)
-        wave = after(wave, cotangents, len(d_inputs) + len(cuts))
+        d_inputs, cuts = _waiting.in_its_wave(vjp.waits, wave[COUNT] > 0, quick(vjp.loop), *given)
         # The last block first: what falls in front of a block is overwritten by the one before it.
         for (k, c), made in reversed(list(zip(slots, d_inputs, strict=True))):
             ct_tapes[c] = _tapes.put(ct_tapes[c], made, wave[first_read + k] + shift)

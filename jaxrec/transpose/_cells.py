@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
-from jaxrec.lowering._forward import Scheduled, WaveCell, operands, quick_cell
+from jaxrec.lowering._forward import Scheduled, WaveCell, inputs_of, operands, quick_cell
 from jaxrec.lowering._quick import quick
+from jaxrec.lowering._read import Sums
 from jaxrec.lowering._rows import gather, numbers, sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
@@ -221,34 +222,37 @@ class Replay:
 
     def values(self, spec: CellSpec, start: Any, width: int, rows: _waiting.Rows) -> list[Any]:
         """The operands of a cell, flat."""
-        outers, exports, inputs = operands(self.at, spec, self.tapes, start, width, rows)
+        inputs = inputs_of(self.at, spec, self.tapes, start, width, rows)
+        outers, exports, inputs = operands(self.at, spec, inputs, start, width, rows)
         return [*outers, *exports, *inputs]
 
     def saved(self, spec: CellSpec, start: Any, width: int) -> list[Any]:
         """The residuals of a cell."""
         return [_tapes.block(t, start, width) for t in self.residuals[spec.cell.index]]
 
+    def sums(self, spec: CellSpec, ct_tapes: Any) -> Sums:
+        """What the cotangents of a cell's outputs are made of: for each row a sum over readers."""
+        readers = self.at.tables.cells[spec.cell.index].readers
+        return [
+            (ct_tapes[c], self.at.tables.reader_rows[c], pointers)
+            for c, pointers in zip(spec.outputs, readers, strict=True)
+            if ct_tapes[c] is not None
+        ]
+
     def cotangents(
-        self, spec: CellSpec, ct_tapes: Any, start: Any, width: int, end: Any = None
+        self, spec: CellSpec, ct_tapes: Any, start: Any, width: int, end: Any
     ) -> list[Any]:
-        """The cotangents of a cell's outputs: for each row the sum over its readers.
+        """The cotangents of a cell's outputs.
 
         Args:
             spec: the cell.
             ct_tapes: cotangents by read row.
             start: the first row.
             width: how many rows.
-            end: the row from which on they are zeros; None where none is far behind the last call.
+            end: the row from which on they are zeros.
         """
-
-        def pointers(table: Any) -> Any:
-            if end is None:
-                return _tapes.block(table, start, width + 1)
-            return gather(table, jnp.minimum(start + numbers(width + 1), end))
-
-        readers = self.at.tables.cells[spec.cell.index].readers
+        rows = jnp.minimum(start + numbers(width + 1), end)
         return [
-            sum_over_readers(ct_tapes[c], self.at.tables.reader_rows[c], pointers(table))
-            for c, table in zip(spec.outputs, readers, strict=True)
-            if ct_tapes[c] is not None
+            sum_over_readers(tape, reader_rows, gather(pointers, rows))
+            for tape, reader_rows, pointers in self.sums(spec, ct_tapes)
         ]

@@ -16,9 +16,10 @@ from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._tasks import KernelFunction, bad_rows, token_of
 from jaxrec.lowering import _tapes, _waiting
-from jaxrec.lowering._forward import WaveCell, operands, quick_cell
+from jaxrec.lowering._forward import WaveCell, operands, quick_cell, reads_of
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._rows import after, numbers
+from jaxrec.lowering._read import Place, read_wave
+from jaxrec.lowering._rows import numbers
 from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
@@ -58,9 +59,9 @@ class ForwardKernels:
             residuals = list(values)
             tables = rows.unpack(call.program, constant[head:], width)
             at = call.with_tables(tables, outers)
-            given = operands(at, spec, listed(tapes, call.program), 0, width)
-            found = self._cell(at, spec, width).run(*given)
-            constant = after(constant, given[2], len(found[0]) + len(found[1]))
+            given = reads_of(at, spec, listed(tapes, call.program))
+            constant, inputs, _ = read_wave(Place(width), constant[None, :head], 0, given)
+            found = self._cell(at, spec, width).run(*operands(at, spec, inputs, 0, width))
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
                 tapes[c] = _tapes.put(tapes[c], made, constant[2 + k])
             pairs = zip(residuals, found[1], strict=True)
@@ -124,13 +125,13 @@ class BackwardKernels:
             full = listed(cts, call.program)
             replay = Replay(at, self._backward, tapes, ())
             rows = _waiting.calls_alone(vjp.waits, numbers(width) >= width - constant[0])
-            cotangents = replay.cotangents(spec, full, 0, width)
+            sums = replay.sums(spec, full)
+            constant, _, cotangents = read_wave(Place(width), constant[None, :head], 0, sums=sums)
             d_inputs, made = quick(vjp.loop)(
                 replay.values(spec, 0, width, rows),
                 list(map(rows, saved)),
                 list(map(rows, cotangents)),
             )
-            constant = after(constant, cotangents, len(d_inputs) + len(made))
             # The last block first, as the lowering does: see there.
             pairs = list(zip(slots, d_inputs, strict=True))
             for position, ((_, c), block) in reversed(list(enumerate(pairs))):

@@ -1,0 +1,196 @@
+"""What a wave reads of tapes, at once: one operation of the compiled program.
+
+A wave that computes little takes as long as there are operations in it, so the handler looks up
+the wave, copies the rows that it reads and adds up cotangents in one call. What it gives back of
+the wave's numbers is known only once it has read, and tells where the wave writes. Else XLA knows
+an order by the data alone, and copies a whole tape of which they do not say that it is read before
+it is overwritten, as by a wave that overwrites two tapes by what it reads from the other each.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+
+from jaxrec.lowering._rows import gather, has_bytes, is_summed, sum_by_gather
+from jaxrec.lowering._tapes import block, row
+from jaxrec.schedule._handlers import call_handler
+
+
+class Place(NamedTuple):
+    """Which rows of its tables a wave reads.
+
+    Attributes:
+        width: how many.
+        first: the column of its numbers that has the first row; None if that is row 0.
+        calls: where rows are right-aligned, the column that has how many of them are calls.
+    """
+
+    width: int
+    first: int | None = None
+    calls: int | None = None
+
+    def start(self, wave: Any) -> Any:
+        """The first row, by the numbers of a wave."""
+        start = 0 if self.first is None else wave[self.first]
+        return start if self.calls is None else start + wave[self.calls] - self.width
+
+
+Gathers = Sequence[tuple[Any, Any]]
+"""Tapes, and for each a table of row numbers: of the wave's rows of the table the tape's rows."""
+
+Sums = Sequence[tuple[Any, Any, Any]]
+"""Cotangents by read row, read rows grouped by value, and a table that says where the readers of a
+value begin: for each of the wave's rows the sum over its readers."""
+
+
+def read_wave(
+    place: Place,
+    waves: Any,
+    number: Any,
+    gathers: Gathers = (),
+    sums: Sums = (),
+    *,
+    is_ordered: bool = True,
+) -> tuple[Any, list[Any], list[Any]]:
+    """Reads for a wave. Has a forward derivative only.
+
+    Args:
+        place: which rows.
+        waves: numbers of waves, a row each.
+        number: which of them.
+        gathers: what to copy.
+        sums: what to add up.
+        is_ordered: whether the numbers are known only once all has been read; else where that
+            costs nothing.
+
+    Returns:
+        The numbers of the wave, the copies and the sums.
+    """
+    copied, odd = _apart(gathers, has_bytes)
+    summed, odd_sums = _apart(sums, is_summed)
+    wave, copies, totals = _read(place, is_ordered, waves, number, copied, summed)
+    odd_totals = [_summed(place, wave, x) for x in odd_sums]
+    copies = _merged(gathers, has_bytes, copies, [_gathered(place, wave, x) for x in odd])
+    if odd_totals and is_ordered:
+        awaited = list(filter(has_bytes, odd_totals))
+        wave = _read(place, True, wave[None], 0, [], [], awaited)[0]
+    return wave, copies, _merged(sums, is_summed, totals, odd_totals)
+
+
+def _apart(given: Sequence[Any], holds: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """Those whose tape the handler knows, and the others."""
+    return [x for x in given if holds(x[0])], [x for x in given if not holds(x[0])]
+
+
+def _merged(
+    given: Sequence[Any], holds: Callable[[Any], bool], ones: Sequence[Any], others: Sequence[Any]
+) -> list[Any]:
+    """What `_apart` has divided, in order."""
+    one, other = iter(ones), iter(others)
+    return [next(one if holds(x[0]) else other) for x in given]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _read(
+    place: Place,
+    is_ordered: bool,
+    waves: Any,
+    number: Any,
+    gathers: Gathers,
+    sums: Sums,
+    awaited: Sequence[Any] = (),
+) -> tuple[Any, list[Any], list[Any]]:
+    on_cpu = functools.partial(_by_handler, place)
+    elsewhere = functools.partial(_by_xla, place, is_ordered)
+    operands = (waves, jnp.asarray(number, jnp.int32), gathers, sums, awaited)
+    return lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere)
+
+
+@functools.partial(_read.defjvp, symbolic_zeros=True)
+def _read_jvp(
+    place: Place, is_ordered: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """What is read of tangents is read before they are written too."""
+    wave, *found = _read(place, is_ordered, *primals)
+    dots = tangents[2:4]
+    moved = [_moved(x, dot) for x, dot in zip(primals[2:4], dots, strict=True)]
+    made: list[Any] = [[], []]
+    if any(moved):
+        wave, *made = _read(place, is_ordered, wave[None], 0, *moved)
+    outs = [_with_zeros(*x) for x in zip(found, dots, made, strict=True)]
+    return (wave, *found), (_no_tangent(wave), *outs)
+
+
+def _with_zeros(outs: Sequence[Any], dots: Sequence[Any], made: Sequence[Any]) -> list[Any]:
+    """The tangents of what was read: those read too, and zeros."""
+    own = iter(made)
+    pairs = zip(outs, dots, strict=True)
+    return [next(own) if _is_moved(dot[0]) else _no_tangent(out) for out, dot in pairs]
+
+
+def _no_tangent(value: Any) -> SymbolicZero:
+    return SymbolicZero(jax.typeof(value).to_tangent_aval())
+
+
+def _is_moved(tangent: Any) -> bool:
+    return not isinstance(tangent, SymbolicZero)
+
+
+def _moved(given: Sequence[Any], dots: Sequence[Any]) -> list[Any]:
+    """Reads of the tangents that are not zero, at the same rows."""
+    return [(dot[0], *x[1:]) for x, dot in zip(given, dots, strict=True) if _is_moved(dot[0])]
+
+
+def _by_handler(
+    place: Place, waves: Any, number: Any, gathers: Gathers, sums: Sums, awaited: Sequence[Any]
+) -> tuple[Any, list[Any], list[Any]]:
+    tapes = [tape for tape, *_ in (*gathers, *sums)]
+    types = [jax.ShapeDtypeStruct((place.width, *x.shape[1:]), x.dtype) for x in tapes]
+    wave, *found = call_handler(
+        "jaxrec_read",
+        [jax.ShapeDtypeStruct(waves.shape[1:], waves.dtype), *types],
+        waves,
+        number,
+        *(x for part in (*gathers, *sums) for x in part),
+        *awaited,
+        gathers=np.int64(len(gathers)),
+        sums=np.int64(len(sums)),
+        first=np.int64(-1 if place.first is None else place.first),
+        calls=np.int64(-1 if place.calls is None else place.calls),
+    )
+    return wave, found[: len(gathers)], found[len(gathers) :]
+
+
+def _by_xla(
+    place: Place,
+    is_ordered: bool,
+    waves: Any,
+    number: Any,
+    gathers: Gathers,
+    sums: Sums,
+    awaited: Sequence[Any],
+) -> tuple[Any, list[Any], list[Any]]:
+    wave = row(waves, number)
+    copies = [_gathered(place, wave, x) for x in gathers]
+    totals = [_summed(place, wave, x) for x in sums]
+    if is_ordered:
+        wave = lax.optimization_barrier((wave, copies, totals, awaited))[0]
+    return wave, copies, totals
+
+
+def _gathered(place: Place, wave: Any, given: tuple[Any, Any]) -> Any:
+    tape, rows = given
+    return gather(tape, block(rows, place.start(wave), place.width))
+
+
+def _summed(place: Place, wave: Any, given: tuple[Any, Any, Any]) -> Any:
+    tape, reader_rows, pointers = given
+    return sum_by_gather(tape, reader_rows, block(pointers, place.start(wave), place.width + 1))
