@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +33,34 @@ def test_a_search_for_nan_begins_after_the_first_gradient():
             assert_close(gradient(), expected, 1e-6)
 
 
+@contextlib.contextmanager
+def strict(executor: str, x64: bool) -> Iterator[None]:
+    """Settings of JAX that are for the user's arrays: those of jaxrec have to keep them too."""
+    with (
+        jax.enable_x64(x64),
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+        jr.executor(executor),
+    ):
+        yield
+
+
+def turning():
+    """A recursion, and what it comes to after two calls."""
+
+    @jr.rec_fn(max_calls=16)
+    def turn(w, n, x):
+        zero, one = jnp.zeros_like(n), jnp.ones_like(n)
+        return jr.cond(n <= zero, lambda: jnp.sin(x), lambda: turn(w, n - one, x @ w))
+
+    return turn, lambda w, x: jnp.sin(x @ w @ w)
+
+
+def operands():
+    w, x = jnp.eye(3) * 0.5 + 0.1, jnp.linspace(0.1, 1.0, 3)
+    return w.astype(jnp.float32), x.astype(jnp.float32)
+
+
 @pytest.mark.parametrize(
     ("executor", "x64"),
     [
@@ -39,15 +70,7 @@ def test_a_search_for_nan_begins_after_the_first_gradient():
     ],
 )
 def test_types_and_ranks_that_never_promote(executor, x64):
-    """Settings of JAX that are for the user's arrays: those of jaxrec have to keep them too."""
-
-    @jr.rec_fn(max_calls=16)
-    def turn(w, n, x):
-        zero, one = jnp.zeros_like(n), jnp.ones_like(n)
-        return jr.cond(n <= zero, lambda: jnp.sin(x), lambda: turn(w, n - one, x @ w))
-
-    def plain(w, x):
-        return jnp.sin(x @ w @ w)
+    turn, plain = turning()
 
     def total(w, x):
         return turn(w, jnp.int32(2), x).sum()
@@ -56,19 +79,27 @@ def test_types_and_ranks_that_never_promote(executor, x64):
         many = jr.collect(turn, (None, None, 0))(w, jnp.int32(2), x)[1]
         return jnp.where(many.valid[:, None], many.results, jnp.zeros_like(many.results)).sum()
 
-    w, x = jnp.eye(3) * 0.5 + 0.1, jnp.linspace(0.1, 1.0, 3)
-    w, x = w.astype(jnp.float32), x.astype(jnp.float32)
-    with (
-        jax.enable_x64(x64),
-        jax.numpy_dtype_promotion("strict"),
-        jax.numpy_rank_promotion("raise"),
-        jr.executor(executor),
-    ):
+    w, x = operands()
+    with strict(executor, x64):
         assert_close(turn(w, jnp.int32(2), x), plain(w, x), 1e-5)
         assert_close(jax.grad(total)(w, x), jax.grad(lambda w: plain(w, x).sum())(w), 1e-5)
-        want = jax.hessian(lambda w: plain(w, x).sum())(w)
-        assert_close(jax.hessian(total)(w, x), want, 1e-5)
         want = jax.grad(lambda w: 3 * 2 * plain(w, x).sum())(w)
         assert_close(jax.grad(summed)(w, jnp.stack([x, x])), want, 1e-5)
         batched = jax.vmap(lambda x: jr.collect(turn)(w, jnp.int32(2), x)[1].valid)
         assert batched(jnp.stack([x, x])).sum() == 6
+
+
+@pytest.mark.parametrize(
+    ("executor", "x64"),
+    [
+        ("graph", True),
+        pytest.param("host", False, marks=pytest.mark.exhaustive),
+        pytest.param("reference", True, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_second_derivatives_never_promote(executor, x64):
+    turn, plain = turning()
+    w, x = operands()
+    with strict(executor, x64):
+        want = jax.hessian(lambda w: plain(w, x).sum())(w)
+        assert_close(jax.hessian(lambda w: turn(w, jnp.int32(2), x).sum())(w), want, 1e-5)

@@ -230,8 +230,8 @@ def test_other_settings_are_not_resumed(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--resume", "--out", "nowhere"], "there is no checkpoint in nowhere"),
-        (["--resume"], "there is no checkpoint in runs/treelstm-listops"),
+        (["--trees", "32", "--resume", "--out", "nowhere"], "there is no checkpoint in nowhere"),
+        (["--trees", "32", "--resume"], "there is no checkpoint in runs/treelstm-listops"),
         (["--data", "nowhere"], "there is no such directory"),
         (["--hidden", "0"], "--hidden is a number from 1 to 16,777,216, got 0"),
         (["--checkpoint-every", "0"], "--checkpoint-every is a number from 1 to 16,777,216, got 0"),
@@ -248,7 +248,7 @@ def test_other_settings_are_not_resumed(tmp_path):
             ["--trees", "99999999999"],
             "from 1 to 16,777,216, got 99,999,999,999",
         ),
-        ([*TINY_LISTOPS, "--hidden", "1000000"], "not enough memory for this run"),
+        ([*TINY_LISTOPS, "--hidden", "300000"], "not enough memory for this run"),
     ],
 )
 def test_errors_say_what_to_do(args, message, tmp_path, monkeypatch, capsys):
