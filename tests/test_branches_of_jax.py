@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import in_turn
 from waves import sine
 
 import jaxrec as jr
@@ -54,8 +55,7 @@ def expected(fun: Any, taken: Any = TAKEN) -> Any:
     return jnp.where(taken, EXPECTED[fun], 3.0)
 
 
-@programs
-@pytest.mark.parametrize("executor", ["graph", "host"])
+@pytest.mark.parametrize(("fun", "executor"), in_turn(EXPECTED, ("graph", "host")))
 def test_in_lanes(fun, executor):
     with jr.executor(executor):
         slopes = jax.vmap(jax.grad(lambda w, p: where(p, w, fun)))(POINTS, TAKEN)
@@ -76,8 +76,7 @@ def test_in_no_lane(executor):
     np.testing.assert_array_equal(slopes, 3.0)
 
 
-@programs
-@pytest.mark.parametrize("executor", ["graph", "host"])
+@pytest.mark.parametrize(("fun", "executor"), in_turn(EXPECTED, ("graph", "host"), 1))
 def test_in_lanes_of_lanes(fun, executor):
     """In the second row no lane takes the branch."""
     taken = jnp.stack([TAKEN, jnp.zeros(3, bool), ~TAKEN])

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import in_turn
 
 import jaxrec as jr
 
-KEYS = pytest.mark.parametrize(
-    "key", [jax.random.key(3), jax.random.PRNGKey(3)], ids=["typed", "raw"]
-)
+KEYS = {"typed": jax.random.key(3), "raw": jax.random.PRNGKey(3)}
 
 
 def words(key):
@@ -68,7 +67,7 @@ class TestPaths:
         first, second = f(jax.random.key(1))
         assert first.tolist() == second.tolist()
 
-    @KEYS
+    @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
     def test_outside_it_is_the_key_of_the_root(self, key):
         inside = jr.rec_fn(lambda key: words(jr.call_key(key)))(key)
         assert inside.tolist() == words(jr.call_key(key)).tolist()
@@ -100,9 +99,9 @@ def branching(key, scale, n):
 
 
 class TestTransformations:
-    @KEYS
-    @pytest.mark.parametrize("executor", ["graph", "reference"])
-    def test_the_same_however_it_is_run(self, key, executor):
+    @pytest.mark.parametrize(("kind", "executor"), in_turn(KEYS, ("graph", "reference")))
+    def test_the_same_however_it_is_run(self, kind, executor):
+        key = KEYS[kind]
         want = np.asarray(branching(key, 1.5, 3))
         with jr.executor(executor):
             assert np.allclose(branching(key, 1.5, 3), want)
@@ -135,7 +134,14 @@ def test_what_is_no_key(key, got):
         branching(key, 1.0, 2)
 
 
-@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize(
+    "executor",
+    [
+        "graph",
+        pytest.param("host", marks=pytest.mark.slow),
+        pytest.param("reference", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_jax_finds_keys_that_are_used_twice(executor):
     """Calls that get one key do not consume it; what draws twice from one key of a call does."""
     key = jax.random.key(0)

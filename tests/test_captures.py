@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from captured_programs import FLOAT, PROGRAMS, VALUE, recursion
+from cases import in_turn
 from jax.core import Tracer
 
 import jaxrec as jr
 
 
-@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "executor"), in_turn(PROGRAMS, first=1))
 def test_values_and_gradients(name, executor):
     ours, plain, start = recursion(name)
     wants = [jax.value_and_grad(plain)(jnp.float32(w), jnp.int32(start)) for w in (0.5, 0.2)]
@@ -161,13 +161,11 @@ def tracers() -> int:
     return sum(isinstance(x, Tracer) for x in gc.get_objects())
 
 
-@pytest.mark.parametrize(
-    "name", ["over_a_tree", "in_functions_that_are_passed", "of_an_object_made_there"]
-)
-def test_nothing_that_a_body_computes_stays(name):
+def test_nothing_that_a_body_computes_stays():
     before = tracers()
-    ours, _, start = recursion(name)
-    ours(0.5, start)
+    for name in ("over_a_tree", "in_functions_that_are_passed", "of_an_object_made_there"):
+        ours, _, start = recursion(name)
+        ours(0.5, start)
     assert tracers() == before
 
 

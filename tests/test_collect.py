@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import EXECUTORS, picked
 from zoo import JAXREC, PYTHON, assert_close, forest, normal, roots
 from zoo_control import even_and_odd
 from zoo_trees import several_results, top_down, tree_rnn, weights
@@ -135,19 +136,26 @@ def every_node_plainly(tree, nodes):
     return lambda w: sum((1.0 + i) * jnp.sin(PLAIN(w, tree, i)).sum() for i in nodes)
 
 
-@executors
-@pytest.mark.parametrize("compile_it", [False, True], ids=["eager", "jit"])
-def test_gradient_of_a_loss_on_every_node(executor, compile_it):
+MODES = [(mode, executor) for mode in ("eager", "jit") for executor in ("graph", "reference")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "executor"), picked(MODES, [("eager", "graph"), ("jit", "reference")])
+)
+def test_gradient_of_a_loss_on_every_node(mode, executor):
     w, tree = weights(), forest()
     nodes = [i for root in roots() for i in below(tree, int(root))]
     loss = every_node(lambda w, tree: jr.collect(RNN, AXES)(w, tree, roots()), tree)
     with jr.executor(executor):
-        got = (jax.jit(jax.grad(loss)) if compile_it else jax.grad(loss))(w)
+        got = (jax.jit(jax.grad(loss)) if mode == "jit" else jax.grad(loss))(w)
     assert_close(got, jax.grad(every_node_plainly(tree, nodes))(w), 1e-4)
 
 
-@pytest.mark.parametrize("unused", [0, 60, 100])
-@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+UNUSED = [(executor, k) for executor in EXECUTORS for k in (0, 60, 100)]
+SOME = [("graph", 0), ("graph", 100), ("host", 60), ("reference", 100)]
+
+
+@pytest.mark.parametrize(("executor", "unused"), picked(UNUSED, SOME))
 def test_gradient_with_fewer_calls_than_rows(executor, unused):
     """Of the nodes of a forest only some are below the roots that are asked for."""
 
@@ -229,9 +237,13 @@ class TestVmap:
             assert_close(one, jax.grad(plain)(w), 1e-4)
 
     @pytest.mark.parametrize(
-        "executor", ["graph", pytest.param("host", marks=pytest.mark.exhaustive), "reference"]
+        ("mode", "executor"),
+        picked(
+            [("jit", "graph"), *(("eager", executor) for executor in EXECUTORS)],
+            [("jit", "graph"), ("eager", "reference")],
+        ),
     )
-    def test_derivatives_for_examples_of_examples(self, executor):
+    def test_derivatives_for_examples_of_examples(self, mode, executor):
         @jr.rec_fn(max_calls=64)
         def f(w, n):
             return jr.cond(n <= 0, lambda: w, lambda: jnp.sin(w * f(w, n - 1)))
@@ -252,9 +264,7 @@ class TestVmap:
             want = jax.vmap(jax.vmap(order(plain)))(w)
             run = jax.vmap(jax.vmap(order(loss)))
             with jr.executor(executor):
-                assert_close(run(w), want, 1e-5)
-            if executor == "graph":
-                assert_close(jax.jit(run)(w), want, 1e-5)
+                assert_close((jax.jit(run) if mode == "jit" else run)(w), want, 1e-5)
 
     def test_lanes_inside_examples(self):
         w, tree = weights(), forest()

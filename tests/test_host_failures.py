@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import picked
 
 import jaxrec as jr
 from jaxrec.executors.host import _costs
@@ -318,8 +319,7 @@ OUT_OF_MEMORY = """
         print("right")
 """
 
-programs = pytest.mark.parametrize("program", ["planned", "stepped"])
-modes = pytest.mark.parametrize("mode", ["value", "gradient"])
+CASES = [(mode, program) for mode in ("value", "gradient") for program in ("planned", "stepped")]
 
 
 def output(script, program, mode, size):
@@ -332,16 +332,18 @@ def output(script, program, mode, size):
     return done.stdout
 
 
-@pytest.mark.slow
-@programs
-@modes
+@pytest.mark.parametrize(
+    ("mode", "program"),
+    picked(CASES, fast=(), slow=[("value", "stepped"), ("gradient", "planned")]),
+)
 def test_interrupt_by_a_timer(program, mode):
     assert output(INTERRUPT, program, mode, 64) == "KeyboardInterrupt()\nright\n"
 
 
-@pytest.mark.slow
-@programs
-@modes
+@pytest.mark.parametrize(
+    ("mode", "program"),
+    picked(CASES, fast=(), slow=[("value", "planned"), ("gradient", "stepped")]),
+)
 def test_less_memory_than_a_tape_needs(program, mode):
     told, right = output(OUT_OF_MEMORY, program, mode, 1 << 14).splitlines()
     assert "There was not enough memory" in told and program in told and right == "right"

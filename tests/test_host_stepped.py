@@ -113,17 +113,20 @@ def plain_loss(w):
     return sum(jnp.sum(plain(w, x) ** 2) for x in VECTORS)
 
 
-@pytest.mark.slow
 class TestTransformations:
     @pytest.mark.parametrize(
         "transform",
-        [jax.value_and_grad, pytest.param(jax.hessian, marks=pytest.mark.exhaustive)],
+        [
+            pytest.param(jax.value_and_grad, marks=pytest.mark.slow),
+            pytest.param(jax.hessian, marks=pytest.mark.exhaustive),
+        ],
     )
     def test_of_a_batch(self, transform):
         with jr.executor("host", workers=2):
             got = transform(batch_loss)(jnp.asarray(WEIGHT))
         assert_close(got, transform(plain_loss)(jnp.asarray(WEIGHT)), 1e-3)
 
+    @pytest.mark.slow
     def test_optax(self):
         def train(loss):
             optimizer, w = optax.adam(1e-2), jnp.asarray(WEIGHT)

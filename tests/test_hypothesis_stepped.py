@@ -23,7 +23,7 @@ import jaxrec as jr
 
 quick = settings(max_examples=3, deadline=None, derandomize=True)
 slow = settings(
-    max_examples=3, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=2, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 MAX_CALLS = 1024

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import picked
 from jax.errors import JaxRuntimeError
 from waves import sine
 
@@ -102,9 +103,12 @@ print(peak() - before)
 """
 
 
-@pytest.mark.slow
-@endless
-@pytest.mark.parametrize("mode", ["eager", "jit"])
+MEASURED_CASES = [(mode, case) for mode in ("eager", "jit") for case in CASES]
+SOME = [("eager", case) for case in ("equal", "cycle", "wide")]
+SOME += [("jit", case) for case in ("chain", "mutual", "wide")]
+
+
+@pytest.mark.parametrize(("mode", "case"), picked(MEASURED_CASES, fast=(), slow=SOME))
 def test_memory_stays_bounded(case: str, mode: str):
     """In a process of its own, whose peak is that of this case; several times what is needed."""
     done = subprocess.run(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_programs import is_native
@@ -17,7 +18,7 @@ from zoo import JAXREC, PYTHON, Language, assert_close
 import jaxrec as jr
 from jaxrec.primitives import _native_jvp
 
-executors = pytest.mark.parametrize("executor", ["graph", "host"])
+EXECUTORS = ("graph", "host")
 
 
 def power(lang: Language) -> Any:
@@ -118,8 +119,7 @@ def _no_tapes(monkeypatch):
     monkeypatch.setattr("jaxrec.primitives._rec.native_jvp", native_jvp)
 
 
-@programs
-@executors
+@pytest.mark.parametrize(("build", "executor"), in_turn(PROGRAMS, EXECUTORS, 1))
 class TestPrograms:
     def test_gradient(self, build, executor):
         args, moving = PROGRAMS[build]
@@ -402,8 +402,9 @@ def looped(lang: Language) -> Any:
     return looped
 
 
-@pytest.mark.parametrize("build", [masked, rooted, summed, looped], ids=lambda f: f.__name__)
-@executors
+@pytest.mark.parametrize(
+    ("build", "executor"), in_turn([masked, rooted, summed, looped], EXECUTORS, 1)
+)
 def test_zero_stays_zero(build: Any, executor: str) -> None:
     """As in JAX's reverse mode, which leaves out what a choice does."""
     python = jax.value_and_grad(build(PYTHON))
@@ -418,7 +419,7 @@ def test_zero_stays_zero(build: Any, executor: str) -> None:
         assert_close(jax.grad(jax.grad(build(JAXREC)))(2.5, 2), twice, 1e-4)
 
 
-@executors
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_lane_that_the_loss_leaves_out(executor: str) -> None:
     @jr.rec_fn
     def grown(w, x, n):

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import in_turn
 from native_programs import is_native
 from zoo import JAXREC, PYTHON, Language, assert_close
 
@@ -75,12 +76,12 @@ PROGRAMS = {bent: 1.7, in_a_loop: 0.8, softened: 0.6}
 programs = pytest.mark.parametrize("build", PROGRAMS, ids=lambda build: build.__name__)
 
 
-@programs
 class TestPrograms:
+    @programs
     def test_is_native(self, build):
         assert is_native(build(JAXREC), PROGRAMS[build], 2)
 
-    @executors
+    @pytest.mark.parametrize(("build", "executor"), in_turn(PROGRAMS))
     def test_derivatives_of_all_orders(self, build, executor):
         native, python, x = build(JAXREC), build(PYTHON), jnp.float32(PROGRAMS[build])
         for order in range(3):
@@ -92,6 +93,7 @@ class TestPrograms:
                 jax.grad(python),
             )
 
+    @programs
     def test_compiled_without_a_bound(self, build):
         native, python, x = build(JAXREC), build(PYTHON), jnp.float32(PROGRAMS[build])
         found = jax.jit(jax.vmap(jax.value_and_grad(native), (0, None)))(x + jnp.arange(3.0), 2)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from cases import in_turn
 from waves import in_waves, tanh
 from zoo import JAXREC, PYTHON, Language, assert_close
 
@@ -378,8 +379,7 @@ both.defvjp(
 )
 
 
-@pytest.mark.parametrize("executor", ["graph", "host"])
-@pytest.mark.parametrize("calls", [1, 4])
+@pytest.mark.parametrize(("calls", "executor"), in_turn([1, 4], ("graph", "host")))
 def test_a_rule_with_a_result_that_all_calls_share(executor: str, calls: int) -> None:
     def build(lang: Language) -> Any:
         @lang.rec_fn

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from cases import picked
 from waves import in_waves
 from zoo import JAXREC, PYTHON, Language, assert_close
 
@@ -83,23 +84,14 @@ def _both_ways(f: Any) -> Any:
 DERIVATIVES = [_of_value, _of_force, _of_tangent, _forward, _both_ways]
 WAYS = {"native": (jnp.cos, "graph"), "waves": (in_waves, "graph")}
 WAYS |= {"host": (in_waves, "host"), "reference": (in_waves, "reference")}
-FAST = {(_of_value, "waves"), (_of_force, "host"), (_both_ways, "native"), (_of_force, "native")}
-FAST |= {(take, "reference") for take in (_of_value, _both_ways)}
+FAST = [(_of_tangent, "waves"), (_of_force, "host"), (_both_ways, "native"), (_of_force, "native")]
+FAST += [(take, "reference") for take in (_of_value, _both_ways)]
+SLOW = [(_of_value, "native"), (_of_force, "reference"), (_of_tangent, "native")]
+SLOW += [(_forward, way) for way in ("native", "host", "reference")]
+CASES = picked(((take, way) for take in DERIVATIVES for way in WAYS), FAST, SLOW)
 
 
-@pytest.mark.parametrize(
-    ("take", "way"),
-    [
-        pytest.param(
-            take,
-            way,
-            id=f"{take.__name__}-{way}",
-            marks=[] if (take, way) in FAST else pytest.mark.slow,
-        )
-        for take in DERIVATIVES
-        for way in WAYS
-    ],
-)
+@pytest.mark.parametrize(("take", "way"), CASES)
 def test_what_rests_keeps_its_rule(take, way):
     through, executor = WAYS[way]
     x, w = jnp.float32(0.7), jnp.float32(0.55)
@@ -117,7 +109,9 @@ def test_compiled_and_mapped(way):
     assert_close(jax.jit(jax.vmap(native, (None, 0)))(w, xs), want, 1e-4)
 
 
-@pytest.mark.parametrize("way", ["native", "waves", "host"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("native", marks=pytest.mark.exhaustive), "waves", "host"]
+)
 def test_a_rule_for_reverse_mode(way):
     (through, executor), x, w = WAYS[way], jnp.float32(0.7), jnp.float32(0.55)
     take = _of_force if way == "waves" else _of_value
@@ -176,18 +170,29 @@ def _thrice(f: Any) -> Any:
     return jax.grad(lambda w, x: jax.jacfwd(jax.grad(f))(x, w, 3))
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize(
-    "take", [pytest.param(_of_value, id="value", marks=pytest.mark.slow), _of_force]
+MOVING = picked(
+    ((take, body) for take in (_of_value, _of_force) for body in BODIES),
+    fast=[(_of_force, body) for body in BODIES if body != "sort"],
+    slow=[
+        (_of_force, "sort"),
+        *((_of_value, body) for body in ("no derivative", "scan", "checkpoint")),
+    ],
 )
-def test_results_move_each_by_itself(body, take):
+
+
+@pytest.mark.parametrize(("take", "body"), MOVING)
+def test_results_move_each_by_itself(take, body):
     x, w = jnp.float32(0.7), jnp.float32(0.55)
     found, want = (take(recursion(lang, BODIES[body]))(w, x) for lang in (JAXREC, PYTHON))
     assert_close(found, want, 1e-4)
 
 
 @pytest.mark.parametrize(
-    "body", ["in waves", *(pytest.param(x, marks=pytest.mark.slow) for x in ("sort", "choice"))]
+    "body",
+    [
+        pytest.param("choice", marks=pytest.mark.slow),
+        *(pytest.param(body, marks=pytest.mark.exhaustive) for body in ("in waves", "sort")),
+    ],
 )
 def test_derivatives_of_third_order(body):
     x, w = jnp.float32(0.7), jnp.float32(0.55)

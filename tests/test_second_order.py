@@ -134,7 +134,9 @@ def test_of_weights_under_vmap_twice(both):
     )
 
 
-@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.relu])
+@pytest.mark.parametrize(
+    "activation", [pytest.param(jnp.tanh, marks=pytest.mark.exhaustive), jax.nn.relu]
+)
 def test_memory_is_that_of_a_few_gradients(activation):
     """Nothing is kept for each wave that there might be."""
 
@@ -200,7 +202,13 @@ class TestGradientsByExample:
 
     @pytest.mark.parametrize(
         ("executor", "loss"),
-        [("graph", "norms"), ("graph", "adapted"), ("graph", "of_head"), ("host", "adapted")],
+        [
+            # Those of several groups are looked at below.
+            pytest.param("graph", "norms", marks=pytest.mark.exhaustive),
+            ("graph", "adapted"),
+            ("graph", "of_head"),
+            pytest.param("host", "adapted", marks=pytest.mark.exhaustive),
+        ],
     )
     def test_gradients_of_what_they_make(self, executor, loss):
         with jr.executor(executor):
@@ -298,7 +306,7 @@ class TestPullbacksThatLeaveVmap:
         assert np.isnan(found).all()
 
 
-@pytest.mark.parametrize("executor", ["graph", "host"])
+@pytest.mark.parametrize("executor", ["graph", pytest.param("host", marks=pytest.mark.exhaustive)])
 def test_where_every_call_has_a_key_of_its_own(executor):
     """JAX gives what it takes for an unset array of keys an axis of examples."""
 

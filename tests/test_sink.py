@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import EXECUTORS, picked
 from jax import lax
 from waves import in_waves
 
 import jaxrec as jr
 from jaxrec.graph._ir import Prim, Switch, walk
 from jaxrec.split._split import split
-
-EXECUTORS = ("graph", "host", "reference")
 
 
 def same(got: Any, expected: Any) -> None:
@@ -219,10 +218,14 @@ CASES = {
 }
 cases = pytest.mark.parametrize("case", list(CASES))
 LARGE = ("two branches", "two choices")
+GRADIENTS = [(executor, case) for case in CASES for executor in EXECUTORS]
+# They are run compiled too, and one of them in a batch on each executor.
+REPEATED = [("graph", "two branches"), ("graph", "two choices"), ("host", "two choices")]
 
 
-@cases
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("executor", "case"), picked(GRADIENTS, fast=[x for x in GRADIENTS if x not in REPEATED])
+)
 def test_gradient(case: str, executor: str) -> None:
     fun, python, args = CASES[case]
     with jr.executor(executor):

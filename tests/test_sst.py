@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import EXECUTORS, picked
 from zoo import assert_close
 
 import jaxrec as jr
@@ -17,8 +18,11 @@ from jaxrec.models._tree_lstm import State, TreeLSTMWeights, tree_lstm
 EMBED, HIDDEN, SOME = 8, 6, 5
 IN_AXES = (None, None, 0)
 
-pytestmark = pytest.mark.slow
-executors = pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+
+def on(*executors: str) -> Any:
+    """These are slow, the other executors exhaustive."""
+    cases = picked(((name,) for name in EXECUTORS), (), [(name,) for name in executors])
+    return pytest.mark.parametrize("executor", cases)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +80,7 @@ def stacked(trees: Any) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
+@pytest.mark.slow
 def test_values_of_all_trees(dev: Any) -> None:
     trees, vocabulary = dev
     forest = data.pack(trees, vocabulary)
@@ -87,7 +92,7 @@ def test_values_of_all_trees(dev: Any) -> None:
     assert_close(got, jax.tree.map(lambda *rows: np.stack(rows), *want), 1e-5)
 
 
-@executors
+@on("graph", "host", "reference")
 def test_values(some: Any, executor: str) -> None:
     weights, forest, values, _ = some
     with jr.executor(executor):
@@ -95,7 +100,7 @@ def test_values(some: Any, executor: str) -> None:
     assert_close(got, stacked(values), 1e-5)
 
 
-@executors
+@on("graph", "reference")
 def test_gradient_of_a_batch(some: Any, executor: str) -> None:
     weights, forest, _, gradients = some
 
@@ -108,7 +113,7 @@ def test_gradient_of_a_batch(some: Any, executor: str) -> None:
     assert_close(got, jax.tree.map(lambda *parts: sum(parts), *gradients), 1e-4)
 
 
-@executors
+@on("graph", "host")
 def test_gradient_of_each_tree(some: Any, executor: str) -> None:
     weights, forest, _, gradients = some
     gradient = jax.grad(lambda w, root: loss_of(tree_lstm(w, forest, root)))
@@ -117,7 +122,7 @@ def test_gradient_of_each_tree(some: Any, executor: str) -> None:
     assert_close(got, stacked(gradients), 1e-4)
 
 
-@executors
+@on("host", "reference")
 def test_directional_derivative(some: Any, executor: str) -> None:
     weights, forest, _, gradients = some
     direction = jax.tree.map(jnp.cos, weights)

@@ -225,7 +225,9 @@ def test_types_of_what_decides(dtype):
         assert got[1].dtype == dtype
 
 
-@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize(
+    "executor", ["graph", "host", pytest.param("reference", marks=pytest.mark.slow)]
+)
 def test_what_only_decides_has_no_derivative(executor):
     """Where the number that decides is 0, its derivative is infinite."""
 

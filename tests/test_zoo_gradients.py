@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 import zoo_all
 import zoo_modes
+from cases import spread
 from zoo import Program, assert_close
 
 differentiable = {name: p for name, p in zoo_all.PROGRAMS.items() if p.argnums}
 
+# Of these types few other tests that are not exhaustive take derivatives.
+TYPED = [f"{dtype}_arguments" for dtype in ("float64", "bfloat16", "complex64")]
+STEPS = spread(((name,) for name in differentiable if name not in TYPED), 4, 3)
+STEPS += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in TYPED]
 
-@pytest.mark.parametrize("name", zoo_modes.spread(((name,) for name in differentiable), 4, 8))
+
+@pytest.mark.parametrize("name", STEPS)
 def test_training_step(name: str):
     """The compiled gradient of a batch: what users run, and the most parts of jaxrec at once."""
     example = differentiable[name]
@@ -23,7 +29,7 @@ def derivatives_of(example: Program) -> list[str]:
     return [mode for mode in zoo_modes.DERIVATIVES if mode != "jvp" or example.forward]
 
 
-CROSS = zoo_modes.spread(
+CROSS = spread(
     (
         (name, mode, executor)
         for name, p in differentiable.items()

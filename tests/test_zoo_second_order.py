@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import pytest
 import zoo_all
 import zoo_modes
+from cases import spread
 from zoo import JAXREC, PYTHON, Program, assert_close
 
 Loss = Callable[..., Any]
@@ -76,7 +77,7 @@ def direction(at: Any) -> Any:
     return jax.tree.map(of, at)
 
 
-PAIRS = zoo_modes.spread(
+PAIRS = spread(
     (
         (name, mode)
         for name, p in zoo_all.PROGRAMS.items()
@@ -85,7 +86,7 @@ PAIRS = zoo_modes.spread(
     ),
     fast=1,
     slow=1,
-    of=41,
+    of=2 * 41,  # two of the modes are fast, the other two are slow
 )
 
 

@@ -6,6 +6,7 @@ import jax
 import pytest
 import zoo_all
 import zoo_modes
+from cases import spread
 from zoo import Program, assert_close
 
 examples = pytest.mark.parametrize("example", zoo_all.PROGRAMS.values(), ids=zoo_all.PROGRAMS)
@@ -27,9 +28,7 @@ def test_value_is_that_of_plain_python(example: Program, executor: str):
     check_value(example, executor)
 
 
-ON_HOST = zoo_modes.spread(
-    ((name, host) for name in zoo_all.PROGRAMS for host in zoo_modes.HOSTS), fast=6
-)
+ON_HOST = spread(((name, host) for name in zoo_all.PROGRAMS for host in zoo_modes.HOSTS), fast=6)
 
 
 @pytest.mark.parametrize(("name", "executor"), ON_HOST)
@@ -37,7 +36,7 @@ def test_value_on_host(name: str, executor: str):
     check_value(zoo_all.PROGRAMS[name], executor)
 
 
-CROSS = zoo_modes.spread(
+CROSS = spread(
     (name, mode, executor)
     for name in zoo_all.PROGRAMS
     for mode in ("jit", "vmap", "jit_vmap")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from zoo import JAXREC, PROGRAMS, PYTHON, Program, loss
 
 import jaxrec as jr
@@ -184,19 +183,3 @@ def on(executor: str) -> Any:
 def runs(mode: str, executor: str) -> bool:
     """Whether an executor has a mode."""
     return executor not in HOSTS or mode not in COMPILED
-
-
-def spread(
-    cases: Iterable[tuple[str, ...]], fast: int = 0, slow: int = 1, of: int = 83
-) -> list[Any]:
-    """Divides a cross product: of so many cases `fast` always run, `slow` are slow, the rest are
-    exhaustive.
-
-    A prime has no factor in common with the numbers of modes and executors, so every mode meets
-    many programs on every executor.
-    """
-    rest = of - fast - slow
-    marks = [()] * fast + [pytest.mark.slow] * slow + [pytest.mark.exhaustive] * rest
-    return [
-        pytest.param(*case, id="-".join(case), marks=marks[k % of]) for k, case in enumerate(cases)
-    ]
