@@ -127,6 +127,13 @@ class TestTransformations:
         assert_close(got, transform(plain_loss)(jnp.asarray(WEIGHT)), 1e-3)
 
     @pytest.mark.slow
+    def test_second_derivatives(self):
+        w, x = jnp.asarray(WEIGHT), jnp.asarray(VECTOR)
+        with jr.executor("host"):
+            got = jax.hessian(lambda x: jnp.sum(shrink(w, x) ** 2))(x)
+        assert_close(got, jax.hessian(lambda x: jnp.sum(plain(w, x) ** 2))(x), 1e-3)
+
+    @pytest.mark.slow
     def test_optax(self):
         def train(loss):
             optimizer, w = optax.adam(1e-2), jnp.asarray(WEIGHT)

@@ -203,11 +203,10 @@ class TestGradientsByExample:
     @pytest.mark.parametrize(
         ("executor", "loss"),
         [
-            # Those of several groups are looked at below.
-            pytest.param("graph", "norms", marks=pytest.mark.exhaustive),
+            pytest.param("graph", "norms", marks=pytest.mark.slow),
             ("graph", "adapted"),
             ("graph", "of_head"),
-            pytest.param("host", "adapted", marks=pytest.mark.exhaustive),
+            pytest.param("host", "adapted", marks=pytest.mark.slow),
         ],
     )
     def test_gradients_of_what_they_make(self, executor, loss):
