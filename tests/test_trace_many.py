@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,7 +34,7 @@ def f{k}(x, n):
 
 def functions(*sources):
     """The first of some functions, each of which calls the next."""
-    names = {"jr": jr, "jnp": jnp}
+    names: dict[str, Any] = {"jr": jr, "jnp": jnp}
     for k, source in enumerate(sources):
         scale = 1 + k / 100
         exec(source.format(k=k, after=(k + 1) % len(sources), scale=scale), names)
@@ -100,4 +102,4 @@ def test_made_in_one_another():
     def plain(k, x):
         return x if k == 0 else 2 + plain(k - 1, jnp.sin(x) * x)
 
-    np.testing.assert_allclose(nested(4)(0.9), plain(4, 0.9), rtol=1e-5)
+    np.testing.assert_allclose(nested(4)(0.9), np.float32(plain(4, 0.9)), rtol=1e-5)

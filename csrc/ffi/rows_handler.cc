@@ -154,10 +154,11 @@ ffi::Error sum_impl(ffi::AnyBuffer tape, Rows readers, Rows pointers,
 
 ffi::Error read_impl(Numbers waves, ffi::BufferR0<ffi::S32> number, ffi::RemainingArgs args,
                      ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets,
-                     int64_t gathers, int64_t sums, int64_t first, int64_t calls) {
-  return handle([&] {
+                     ffi::Span<const int64_t> place) {
+  return handle([&]() -> Status {
+    if (place.size() != 4) return program_error("the place of a wave has four numbers");
     return WaveReader(waves, *number.typed_data(), args, wave, rets)
-        .run(gathers, sums, first, calls);
+        .run(place[0], place[1], place[2], place[3]);
   });
 }
 
@@ -184,7 +185,4 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(jaxrec_read, jaxrec::read_impl,
                                   .RemainingArgs()
                                   .Ret<xla::ffi::BufferR1<xla::ffi::S32>>()
                                   .RemainingRets()
-                                  .Attr<int64_t>("gathers")
-                                  .Attr<int64_t>("sums")
-                                  .Attr<int64_t>("first")
-                                  .Attr<int64_t>("calls"));
+                                  .Attr<xla::ffi::Span<const int64_t>>("place"));

@@ -154,6 +154,7 @@ def _by_handler(
 ) -> tuple[Any, list[Any], list[Any]]:
     tapes = [tape for tape, *_ in (*gathers, *sums)]
     types = [jax.ShapeDtypeStruct((place.width, *x.shape[1:]), x.dtype) for x in tapes]
+    first, calls = (-1 if x is None else x for x in (place.first, place.calls))
     wave, *found = call_handler(
         "jaxrec_read",
         [jax.ShapeDtypeStruct(waves.shape[1:], waves.dtype), *types],
@@ -161,10 +162,7 @@ def _by_handler(
         number,
         *(x for part in (*gathers, *sums) for x in part),
         *awaited,
-        gathers=np.int64(len(gathers)),
-        sums=np.int64(len(sums)),
-        first=np.int64(-1 if place.first is None else place.first),
-        calls=np.int64(-1 if place.calls is None else place.calls),
+        place=np.asarray([len(gathers), len(sums), first, calls], np.int64),
     )
     return wave, found[: len(gathers)], found[len(gathers) :]
 
