@@ -60,7 +60,10 @@ class ForwardKernels:
             tables = rows.unpack(call.program, constant[head:], width)
             at = call.with_tables(tables, outers)
             given = reads_of(at, spec, listed(tapes, call.program))
-            constant, inputs, _ = read_wave(Place(width), constant[None, :head], 0, given)
+            several = len(spec.outputs) + len(residuals) > 1
+            constant, inputs, _ = read_wave(
+                Place(width), constant[None, :head], 0, given, is_ordered=several
+            )
             found = self._cell(at, spec, width).run(*operands(at, spec, inputs, 0, width))
             for k, (c, made) in enumerate(zip(spec.outputs, found[0], strict=True)):
                 tapes[c] = _tapes.put(tapes[c], made, constant[2 + k])
@@ -126,7 +129,10 @@ class BackwardKernels:
             replay = Replay(at, self._backward, tapes, ())
             rows = _waiting.calls_alone(vjp.waits, numbers(width) >= width - constant[0])
             sums = replay.sums(spec, full)
-            constant, _, cotangents = read_wave(Place(width), constant[None, :head], 0, sums=sums)
+            several = len(slots) + len(cuts) > 1
+            constant, _, cotangents = read_wave(
+                Place(width), constant[None, :head], 0, sums=sums, is_ordered=several
+            )
             d_inputs, made = quick(vjp.loop)(
                 replay.values(spec, 0, width, rows),
                 list(map(rows, saved)),
