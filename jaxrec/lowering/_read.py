@@ -23,6 +23,9 @@ from jaxrec.lowering._rows import gather, has_bytes, is_summed, sum_by_gather
 from jaxrec.lowering._tapes import block, row
 from jaxrec.schedule._handlers import call_handler
 
+_FIRST = np.int32(0)
+"""The number of the one wave of a table of one."""
+
 
 class Place(NamedTuple):
     """Which rows of its tables a wave reads.
@@ -51,6 +54,16 @@ Sums = Sequence[tuple[Any, Any, Any]]
 value begin: for each of the wave's rows the sum over its readers."""
 
 
+class _Operands(NamedTuple):
+    """What `_read` reads by: see `read_wave`, and arrays that have to be there before."""
+
+    waves: Any
+    number: Any
+    gathers: Gathers = ()
+    sums: Sums = ()
+    awaited: Sequence[Any] = ()
+
+
 def read_wave(
     place: Place,
     waves: Any,
@@ -76,12 +89,14 @@ def read_wave(
     """
     copied, odd = _apart(gathers, has_bytes)
     summed, odd_sums = _apart(sums, is_summed)
-    wave, copies, totals = _read(place, is_ordered, waves, number, copied, summed)
+    number = jnp.asarray(number, jnp.int32)
+    given = _Operands(waves, number, copied, summed)
+    wave, copies, totals = _read(place, is_ordered, given)
     odd_totals = [_summed(place, wave, x) for x in odd_sums]
     copies = _merged(gathers, has_bytes, copies, [_gathered(place, wave, x) for x in odd])
     if odd_totals and is_ordered:
         awaited = list(filter(has_bytes, odd_totals))
-        wave = _read(place, True, wave[None], 0, [], [], awaited)[0]
+        wave = _read(place, True, _Operands(wave[None], _FIRST, awaited=awaited))[0]
     return wave, copies, _merged(sums, is_summed, totals, odd_totals)
 
 
@@ -99,32 +114,24 @@ def _merged(
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _read(
-    place: Place,
-    is_ordered: bool,
-    waves: Any,
-    number: Any,
-    gathers: Gathers,
-    sums: Sums,
-    awaited: Sequence[Any] = (),
-) -> tuple[Any, list[Any], list[Any]]:
+def _read(place: Place, is_ordered: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
     on_cpu = functools.partial(_by_handler, place)
     elsewhere = functools.partial(_by_xla, place, is_ordered)
-    operands = (waves, jnp.asarray(number, jnp.int32), gathers, sums, awaited)
-    return lax.platform_dependent(*operands, cpu=on_cpu, default=elsewhere)
+    return lax.platform_dependent(given, cpu=on_cpu, default=elsewhere)
 
 
 @functools.partial(_read.defjvp, symbolic_zeros=True)
 def _read_jvp(
-    place: Place, is_ordered: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+    place: Place, is_ordered: bool, primals: tuple[_Operands], tangents: tuple[_Operands]
 ) -> tuple[Any, Any]:
     """What is read of tangents is read before they are written too."""
-    wave, *found = _read(place, is_ordered, *primals)
-    dots = tangents[2:4]
-    moved = [_moved(x, dot) for x, dot in zip(primals[2:4], dots, strict=True)]
+    (given,), (moving,) = primals, tangents
+    wave, *found = _read(place, is_ordered, given)
+    dots = moving.gathers, moving.sums
+    moved = _moved(given.gathers, moving.gathers), _moved(given.sums, moving.sums)
     made: list[Any] = [[], []]
     if any(moved):
-        wave, *made = _read(place, is_ordered, wave[None], 0, *moved)
+        wave, *made = _read(place, is_ordered, _Operands(wave[None], _FIRST, *moved))
     outs = [_with_zeros(*x) for x in zip(found, dots, made, strict=True)]
     return (wave, *found), (_no_tangent(wave), *outs)
 
@@ -149,9 +156,8 @@ def _moved(given: Sequence[Any], dots: Sequence[Any]) -> list[Any]:
     return [(dot[0], *x[1:]) for x, dot in zip(given, dots, strict=True) if _is_moved(dot[0])]
 
 
-def _by_handler(
-    place: Place, waves: Any, number: Any, gathers: Gathers, sums: Sums, awaited: Sequence[Any]
-) -> tuple[Any, list[Any], list[Any]]:
+def _by_handler(place: Place, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
+    waves, number, gathers, sums, awaited = given
     tapes = [tape for tape, *_ in (*gathers, *sums)]
     types = [jax.ShapeDtypeStruct((place.width, *x.shape[1:]), x.dtype) for x in tapes]
     first, calls = (-1 if x is None else x for x in (place.first, place.calls))
@@ -167,20 +173,12 @@ def _by_handler(
     return wave, found[: len(gathers)], found[len(gathers) :]
 
 
-def _by_xla(
-    place: Place,
-    is_ordered: bool,
-    waves: Any,
-    number: Any,
-    gathers: Gathers,
-    sums: Sums,
-    awaited: Sequence[Any],
-) -> tuple[Any, list[Any], list[Any]]:
-    wave = row(waves, number)
-    copies = [_gathered(place, wave, x) for x in gathers]
-    totals = [_summed(place, wave, x) for x in sums]
+def _by_xla(place: Place, is_ordered: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
+    wave = row(given.waves, given.number)
+    copies = [_gathered(place, wave, x) for x in given.gathers]
+    totals = [_summed(place, wave, x) for x in given.sums]
     if is_ordered:
-        wave = lax.optimization_barrier((wave, copies, totals, awaited))[0]
+        wave = lax.optimization_barrier((wave, copies, totals, given.awaited))[0]
     return wave, copies, totals
 
 

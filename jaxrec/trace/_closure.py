@@ -30,6 +30,9 @@ from jaxrec.trace._instance import Definition, Identity
 _MOST = 1000
 """Values inside of a variable that are looked at; of more, only the object that it holds."""
 
+_BODIES = 1000
+"""Bodies of which it is kept what they name."""
+
 _MISSING = object()
 
 _BY_IDENTITY = (jax.Array, np.ndarray, CodeType, type)
@@ -357,12 +360,12 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-@functools.lru_cache(maxsize=_MOST)
+@functools.lru_cache(maxsize=_BODIES)
 def _names(code: CodeType) -> frozenset[str]:
     return frozenset(name for inner in _codes(code) for name in inner.co_names)
 
 
-@functools.lru_cache(maxsize=_MOST)
+@functools.lru_cache(maxsize=_BODIES)
 def _global_names(code: CodeType) -> frozenset[str]:
     steps = (step for inner in _codes(code) for step in dis.get_instructions(inner))
     return frozenset(x.argval for x in steps if x.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
