@@ -59,7 +59,6 @@ class TestCosts:
 
         _, program = program_of(count, jnp.ones(2), 3)
         assert widths_of(program, 1, 100) == (1, 16)
-        assert widths_of(program, 1, 100, readers=True) == (2, 16)
 
     def test_many_cells_have_two_widths(self):
         @jr.rec_fn

@@ -17,7 +17,7 @@ from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
-from jaxrec.schedule._layout import Layout, Tables, least_width, make_layout, table_types, widths_of
+from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs, element_of
 from jaxrec.schedule._platform import CPU, Platform
 from jaxrec.split._program import Program
@@ -99,15 +99,15 @@ class Params:
         declared = None if self.declared is None else self.declared * rows
         return dataclasses.replace(self, declared=declared)
 
-    def widths(self, calls: int, *, readers: bool = False) -> tuple[int, ...]:
+    def widths(self, calls: int) -> tuple[int, ...]:
         """The widths of waves of an invocation of so many calls.
 
         Executor "reference" and the policy "alone" run one call after another.
         """
         policy = "" if self.host is None else self.host.policy
         if self.executor == "reference" or policy == "alone":
-            return (least_width(readers),)
-        return widths_of(self.program, self.lanes, calls, readers=readers, platform=self.platform)
+            return (1,)
+        return widths_of(self.program, self.lanes, calls, platform=self.platform)
 
     def layout(self, *, readers: bool = False) -> Layout:
         """The sizes of the invocation; its capacity must have been decided.
@@ -122,7 +122,7 @@ class Params:
             self.max_calls,
             collect=self.collect,
             readers=readers,
-            widths=self.widths(self.max_calls, readers=readers),
+            widths=self.widths(self.max_calls),
             platform=self.platform,
         )
         _check_memory(self.program, layout)

@@ -98,7 +98,6 @@ def widths_of(
     lanes: int,
     max_calls: int,
     *,
-    readers: bool = False,
     platform: Platform = CPU,
 ) -> tuple[int, ...]:
     """The batch sizes for an invocation of a program: one call, the widest, and one between.
@@ -112,23 +111,16 @@ def widths_of(
         program: whose calls are batched.
         lanes: number of roots.
         max_calls: the largest number of calls.
-        readers: whether the cells are differentiated, for which they have two rows at least.
         platform: where they run.
     """
     widest = _widest(program, lanes, max_calls, platform)
-    least = least_width(readers)
     has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
-    sizes = {least, widest} if has_narrow else {widest}
-    between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, least)
+    sizes = {1, widest} if has_narrow else {widest}
+    between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, 1)
     saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
     if _has_few_cells(program) and saved > platform.little_flops:
         sizes.add(between)
     return tuple(sorted(sizes))
-
-
-def least_width(readers: bool) -> int:
-    """The width of a wave of one call: a cell that is differentiated has two rows at least."""
-    return 2 if readers else 1
 
 
 def _widest(program: Program, lanes: int, max_calls: int, platform: Platform) -> int:
@@ -175,7 +167,7 @@ def make_layout(
     platform: Platform = CPU,
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
-    widths = widths or widths_of(program, lanes, max_calls, readers=readers, platform=platform)
+    widths = widths or widths_of(program, lanes, max_calls, platform=platform)
     costs = _wave_costs(program, widths, platform)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]

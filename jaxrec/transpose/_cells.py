@@ -21,6 +21,7 @@ from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.transpose._cell_vjp import CellVjp
 from jaxrec.transpose._cut import FoldedRowsError
+from jaxrec.transpose._one_row import cell_of_one_row
 from jaxrec.transpose._traced_cell import Operands, Policy, TracedCell, trace_cell
 
 
@@ -94,9 +95,11 @@ class Backward:
         raise AssertionError(f"{spec.cell.name} cannot be cut at width {width}")
 
     def _cut(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> CellVjp:
-        other = next((n for n in self.layout.widths if n != width), width + 1)
-        traced = self._trace(spec, width, own_rows, row_by_row)
-        return CellVjp(traced, self._trace(spec, other, own_rows, row_by_row))
+        least = max(width, 2)
+        wider = next((n for n in self.layout.widths if n not in (1, least)), least + 1)
+        traced = self._trace(spec, least, own_rows, row_by_row)
+        other = self._trace(spec, wider, own_rows, row_by_row)
+        return cell_of_one_row(traced, other) if width == 1 else CellVjp(traced, other)
 
     def _trace(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> TracedCell:
         key = (spec.cell.index, width, own_rows, row_by_row)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
+from jaxrec import _compat
 from jaxrec._equation import run_inlined
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
@@ -68,8 +69,7 @@ def trace_cell(
 
     Args:
         fun: the batched cell, a function of its flat operands.
-        operands: what it takes, with at least two rows: JAX treats axes of size 1 apart, and the
-            cut must be the same at every width.
+        operands: what it takes, with at least two rows, see `jaxrec/transpose/_one_row.py`.
         policy: which intermediate results to keep, as for `jax.checkpoint`.
     """
     trees: list[Any] = []
@@ -148,16 +148,22 @@ def _shape(aval: Any) -> Any:
 
 
 def _inline(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The same function without nested calls, so that it can be cut anywhere."""
+    """The same function without nested calls, so that it can be cut anywhere.
+
+    Nor rules for derivatives: it is one.
+    """
 
     def run(*args: Any) -> list[Any]:
-        return run_inlined(closed, args, _without_marks)
+        return run_inlined(closed, args, _simpler)
 
     return jax.make_jaxpr(run)(*(_shape(v.aval) for v in closed.jaxpr.invars))
 
 
-def _without_marks(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any] | None:
-    """Leaves out what only marks a residual: it rounds to the precision that there is."""
+def _simpler(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any] | None:
+    """Leaves out rules, and marks of residuals, which round to the precision that there is."""
+    inner = _compat.called(eqn)
+    if inner is not None:
+        return run_inlined(inner, values, _simpler)
     if eqn.primitive.name != "reduce_precision":
         return None
     aval: Any = eqn.outvars[0].aval

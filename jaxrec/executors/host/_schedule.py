@@ -142,19 +142,19 @@ def _layout(params: Params, calls: int, readers: bool) -> Layout:
         params.max_calls if params.collect and params.max_calls else calls,
         collect=params.collect,
         readers=readers,
-        widths=_widths(params, calls, readers),
+        widths=_widths(params, calls),
         platform=params.platform,
     )
 
 
-def _widths(params: Params, calls: int, readers: bool) -> tuple[int, ...]:
+def _widths(params: Params, calls: int) -> tuple[int, ...]:
     """The widths to choose from; kernels are compiled only at those that a schedule takes.
 
     Where the roots go in step with each other, as many calls as there are roots are ready, or of a
     shard its share of them.
     """
     assert params.host is not None
-    usual = params.widths(calls, readers=readers)
+    usual = params.widths(calls)
     shares = {math.ceil(params.lanes / n) for n in (1, params.host.workers)}
     return tuple(sorted({*usual, *(n for n in shares if usual[0] < n < usual[-1])}))
 

@@ -79,17 +79,12 @@ def step_forward(
         JaxRecError: as the scheduler reports it, in its own class, or a cell failed.
     """
     _check_placement(params)
-    layout = _first_layout(params, widths or stepped_widths(params, wrt), wrt is not None)
+    layout = _first_layout(params, widths or params.widths(_EXPECTED_CALLS), wrt is not None)
     plan = HostPlan(layout, 1, 1, (), (), np.zeros((0, 3), np.int32), blank(), 0, ())
     call = HostCall(params, operands, plan, TaskList(params.program.cache), trace=trace)
     forward = Forward(call, None if wrt is None else _with_residuals(call, wrt), wrt)
     call.run()
     return forward, _Run(forward).run(reuse)
-
-
-def stepped_widths(params: Params, wrt: Wrt | None) -> tuple[int, ...]:
-    """The widths of waves of a stepped invocation."""
-    return params.widths(_EXPECTED_CALLS, readers=wrt is not None)
 
 
 def _check_placement(params: Params) -> None:
