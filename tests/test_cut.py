@@ -12,11 +12,11 @@ import pytest
 from jax.core import ShapedArray
 from zoo import assert_close, normal
 
+from jaxrec.transpose._at_width import Doubled, UnlikeError, at_width
 from jaxrec.transpose._cell_vjp import CellVjp
-from jaxrec.transpose._one_row import cell_of_one_row
 from jaxrec.transpose._traced_cell import Operands, TracedCell, trace_cell
 
-ROWS, SIZE, OUT = 3, 8, 4
+ROWS, SIZE, OUT = 5, 8, 4
 
 
 def quadratic(tensor: Any, bias: Any, v: Any) -> list[Any]:
@@ -66,9 +66,9 @@ def test_gradients_by_way_of_the_cut() -> None:
     assert_close((tensor, bias, v), pull(ct), 1e-5)
 
 
-def cell_of_one(cell: Any, *weights: Any) -> CellVjp:
-    two, other = traced_at(cell, weights, 2), traced_at(cell, weights, ROWS)
-    return cell_of_one_row(two, other)
+def cell_of_rows(cell: Any, width: int, *weights: Any) -> CellVjp:
+    two, three = traced_at(cell, weights, 2), traced_at(cell, weights, 3)
+    return CellVjp(at_width(two, three, width), three)
 
 
 def looped(kernel: Any, bias: Any, v: Any) -> list[Any]:
@@ -88,28 +88,38 @@ def numbered(kernel: Any, bias: Any, v: Any) -> list[Any]:
     return [jnp.tanh(v @ kernel + bias) * np.arange(1.0, len(v) + 1, dtype=np.float32)[:, None]]
 
 
-@pytest.mark.parametrize("cell", [quadratic, linear, looped, called_back, numbered])
-def test_one_row_is_the_first_of_several(cell: Any) -> None:
-    shape = (SIZE, SIZE, OUT) if cell is quadratic else (SIZE, OUT)
-    tensor, bias, v = normal(1, *shape), normal(2, OUT), normal(3, ROWS, SIZE)
-    ct = normal(4, ROWS, OUT)
-    several, one = vjp_of(cell, tensor, bias), cell_of_one(cell, tensor, bias)
-    assert (one.saved, one.cuts) == (several.saved, several.cuts)
-    assert one.cut_carries == several.cut_carries
+def shape_of(cell: Any) -> tuple[int, ...]:
+    return (SIZE, SIZE, OUT) if cell is quadratic else (SIZE, OUT)
+
+
+def check_first_rows(cell: Any, vjp: CellVjp, width: int) -> None:
+    """What a cell gives for some rows is what it gives for the first of more."""
+    tensor, bias, v = normal(1, *shape_of(cell)), normal(2, OUT), normal(3, ROWS, SIZE)
+    ct, several = normal(4, ROWS, OUT), vjp_of(cell, tensor, bias)
+    assert (vjp.saved, vjp.cuts) == (several.saved, several.cuts)
+    assert vjp.cut_carries == several.cut_carries
     outs, saved = several.forward([tensor, bias, v])
-    made = one.forward([tensor, bias, v[:1]])
-    assert_close(made, jax.tree.map(lambda x: x[:1], (outs, saved)), 1e-5)
-    expected = jax.tree.map(lambda x: x[:1], several.loop([tensor, bias, v], saved, [ct]))
-    found = one.loop([tensor, bias, v[:1]], made[1], [ct[:1]])
-    assert_close(found, expected, 1e-5)
+    made = vjp.forward([tensor, bias, v[:width]])
+    assert_close(made, jax.tree.map(lambda x: x[:width], (outs, saved)), 1e-5)
+    expected = several.loop([tensor, bias, v], saved, [ct])
+    found = vjp.loop([tensor, bias, v[:width]], made[1], [ct[:width]])
+    assert_close(found, jax.tree.map(lambda x: x[:width], expected), 1e-5)
 
 
+@pytest.mark.parametrize("width", [1, 2, 5])
 @pytest.mark.parametrize("cell", [quadratic, linear, looped])
-def test_usual_cells_run_one_row_as_one(cell: Any) -> None:
-    shape = (SIZE, SIZE, OUT) if cell is quadratic else (SIZE, OUT)
-    weights = normal(1, *shape), normal(2, OUT)
-    one = cell_of_one(cell, *weights)
-    traced = jax.make_jaxpr(lambda *v: one.forward(v))(*weights, normal(3, 1, SIZE))
-    shapes = {tuple(v.aval.shape) for eqn in traced.eqns for v in eqn.outvars}
-    assert (1, OUT) in shapes
-    assert not any(shape[:1] == (2,) for shape in shapes)
+def test_equations_for_other_numbers_of_rows(cell: Any, width: int) -> None:
+    weights = normal(1, *shape_of(cell)), normal(2, OUT)
+    vjp = cell_of_rows(cell, width, *weights)
+    check_first_rows(cell, vjp, width)
+    traced = jax.make_jaxpr(lambda *v: vjp.forward(v))(*weights, normal(3, width, SIZE))
+    assert {v.aval.shape[0] for v in traced.jaxpr.outvars} == {width}
+
+
+@pytest.mark.parametrize("cell", [called_back, numbered])
+def test_equations_that_are_others_in_each_trace(cell: Any) -> None:
+    weights = normal(1, SIZE, OUT), normal(2, OUT)
+    two, three = traced_at(cell, weights, 2), traced_at(cell, weights, 3)
+    with pytest.raises(UnlikeError):
+        at_width(two, three, 1)
+    check_first_rows(cell, Doubled(two, three), 1)

@@ -19,9 +19,9 @@ from jaxrec.lowering._rows import gather, numbers, sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
+from jaxrec.transpose._at_width import Doubled, UnlikeError, at_width
 from jaxrec.transpose._cell_vjp import CellVjp
 from jaxrec.transpose._cut import FoldedRowsError
-from jaxrec.transpose._one_row import cell_of_one_row
 from jaxrec.transpose._traced_cell import Operands, Policy, TracedCell, trace_cell
 
 
@@ -95,11 +95,15 @@ class Backward:
         raise AssertionError(f"{spec.cell.name} cannot be cut at width {width}")
 
     def _cut(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> CellVjp:
-        least = max(width, 2)
-        wider = next((n for n in self.layout.widths if n not in (1, least)), least + 1)
-        traced = self._trace(spec, least, own_rows, row_by_row)
-        other = self._trace(spec, wider, own_rows, row_by_row)
-        return cell_of_one_row(traced, other) if width == 1 else CellVjp(traced, other)
+        def trace(n: int) -> TracedCell:
+            return self._trace(spec, n, own_rows, row_by_row)
+
+        two, three = trace(2), trace(3)
+        with contextlib.suppress(UnlikeError):
+            return CellVjp(at_width(two, three, width), three)
+        if width == 1:
+            return Doubled(two, three)
+        return CellVjp(trace(width), two if width > 2 else three)
 
     def _trace(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> TracedCell:
         key = (spec.cell.index, width, own_rows, row_by_row)

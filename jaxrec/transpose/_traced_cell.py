@@ -69,7 +69,7 @@ def trace_cell(
 
     Args:
         fun: the batched cell, a function of its flat operands.
-        operands: what it takes, with at least two rows, see `jaxrec/transpose/_one_row.py`.
+        operands: what it takes, with at least two rows, see `jaxrec/transpose/_at_width.py`.
         policy: which intermediate results to keep, as for `jax.checkpoint`.
     """
     trees: list[Any] = []

@@ -1,9 +1,10 @@
-"""A differentiated cell for a wave of one call.
+"""A differentiated cell at every width, from its traces at two of them.
 
-JAX treats axes of size 1 apart: a value that all rows share and one that has a row have the same
-shape then, and derivatives leave out the sum over rows. Traced with one row, a cell would be other
-equations than at the widths that it shares tapes with. So its equations are those of two rows, with
-1 in the place of whatever numbers the rows. Found by comparing with the equations of another width.
+The equations for another number of rows are those for two with that number in the place of whatever
+numbers the rows, which a comparison with those for three tells. So a cell is traced twice and not
+once a width, is cut the same way at every width, and can have one row: JAX treats axes of size 1
+apart, since a value that all rows share and one that has a row have the same shape then, and would
+make other equations of it.
 """
 
 from __future__ import annotations
@@ -21,38 +22,42 @@ from jaxrec._equation import bind_equation, run_jaxpr
 from jaxrec.transpose._cell_vjp import CellVjp
 from jaxrec.transpose._traced_cell import TracedCell
 
+_RULED = {"custom_jvp_call", "custom_vjp_call"}
 
-class _UnlikeError(Exception):
+
+class UnlikeError(Exception):
     """Two widths differ in more than sizes that are the number of rows."""
 
 
-def cell_of_one_row(two: TracedCell, other: TracedCell) -> CellVjp:
-    """The backward pass of a cell for one call.
+def at_width(two: TracedCell, three: TracedCell, width: int) -> TracedCell:
+    """A cell at some width.
 
     Args:
-        two: the cell for two calls.
-        other: the same for more.
+        two: the cell at two rows.
+        three: the same at three.
+        width: how many rows.
+
+    Returns:
+        The cell. What its equations compute has that many rows if their operands have; the types
+        of its values are those of two rows still.
 
     Raises:
-        FoldedRowsError: it cannot be cut.
+        UnlikeError: it is not known from these.
     """
-    change = _OneRow((two.operands.width, other.operands.width))
-    try:
-        forward = change.equations(two.forward, other.forward)
-        backward = change.equations(two.backward, other.backward)
-    except _UnlikeError:
-        return _Doubled(two, other)
-    return CellVjp(dataclasses.replace(two, forward=forward, backward=backward), other)
+    change = _Change((two.operands.width, three.operands.width), width)
+    forward = change.equations(two.forward, three.forward)
+    backward = change.equations(two.backward, three.backward)
+    return dataclasses.replace(two, forward=forward, backward=backward)
 
 
-class _OneRow:
-    """Replaces a number of rows, which is one in one trace and another in the other, by 1."""
+class _Change:
+    """Replaces a number of rows, which is one in one trace and another in the other."""
 
-    def __init__(self, widths: tuple[int, int]) -> None:
-        self._widths = widths
+    def __init__(self, widths: tuple[int, int], width: int) -> None:
+        self._widths, self._width = widths, width
 
     def equations(self, a: ClosedJaxpr, b: ClosedJaxpr) -> ClosedJaxpr:
-        """The equations for one row; types of values are those of `a` still, and are not read."""
+        """The equations of `a` with the changed parameters."""
         self._check_known(a, b)
         pairs = zip(a.jaxpr.eqns, b.jaxpr.eqns, strict=True)
         eqns = [eqn.replace(params=self._params(eqn, wide)) for eqn, wide in pairs]
@@ -62,20 +67,22 @@ class _OneRow:
         """Checks that equations are alike, and that what they know beforehand has no rows."""
         names = [[eqn.primitive for eqn in closed.jaxpr.eqns] for closed in (a, b)]
         if names[0] != names[1]:
-            raise _UnlikeError
+            raise UnlikeError
         pairs = zip(a.consts, b.consts, strict=True)
         if not all(x is y or _is_same_scalar(x, y) for x, y in pairs):
-            raise _UnlikeError
+            raise UnlikeError
         for eqn, wide in zip(a.jaxpr.eqns, b.jaxpr.eqns, strict=True):
             for x, y in zip(eqn.invars, wide.invars, strict=True):
                 literal = _compat.is_literal(x)
                 if literal != _compat.is_literal(y):
-                    raise _UnlikeError
+                    raise UnlikeError
                 if literal and not _is_same_scalar(x.val, y.val):
-                    raise _UnlikeError
+                    raise UnlikeError
 
     def _params(self, a: JaxprEqn, b: JaxprEqn) -> dict[str, Any]:
-        return {name: self._value(x, b.params[name]) for name, x in a.params.items()}
+        # A rule of the user's, in a loop, is left as it is: derivatives have been taken.
+        changed = ["call_jaxpr"] if a.primitive.name in _RULED else list(a.params)
+        return {**a.params, **{k: self._value(a.params[k], b.params[k]) for k in changed}}
 
     def _value(self, a: Any, b: Any) -> Any:
         if isinstance(a, ClosedJaxpr):
@@ -85,11 +92,12 @@ class _OneRow:
         if isinstance(a, tuple) and type(a) is type(b) and len(a) == len(b):
             made = [self._value(x, y) for x, y in zip(a, b, strict=True)]
             return type(a)(*made) if hasattr(a, "_fields") else tuple(made)
-        if type(a) is int and (a, b) == self._widths:
-            return 1
         if a is b or (type(a) is type(b) and a == b):
             return a
-        raise _UnlikeError
+        two, three = self._widths
+        if type(a) is int and type(b) is int and a * three == b * two:  # such as examples of rows
+            return a // two * self._width
+        raise UnlikeError
 
     def _inner(self, a: ClosedJaxpr, b: ClosedJaxpr) -> ClosedJaxpr:
         """A jaxpr in an equation, whose types are read."""
@@ -103,12 +111,12 @@ def _is_same_scalar(a: Any, b: Any) -> bool:
     return scalars and bool(a == b or (a != a and b != b))
 
 
-class _Doubled(CellVjp):
+class Doubled(CellVjp):
     """A cell for one call that is run as two calls which are the same."""
 
-    def __init__(self, two: TracedCell, other: TracedCell) -> None:
-        super().__init__(two, other)
-        pairs = zip(two.operands.avals, other.operands.avals, strict=True)
+    def __init__(self, two: TracedCell, three: TracedCell) -> None:
+        super().__init__(two, three)
+        pairs = zip(two.operands.avals, three.operands.avals, strict=True)
         self._has_row = [a.shape != b.shape for a, b in pairs]
 
     def forward(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
