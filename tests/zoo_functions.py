@@ -37,7 +37,7 @@ def fold(lang: Language, leaf: Callable[..., Any], node: Callable[..., Any], **o
 def a_result_twice(lang: Language) -> Any:
     """Of several results that travel together, one is returned in the place of another too."""
 
-    @lang.rec_fn
+    @lang.rec_fn(max_calls=64)
     def several(x, n):
         def more():
             h, c, s = several(x, n - 1)
@@ -45,7 +45,7 @@ def a_result_twice(lang: Language) -> Any:
 
         return lang.cond(n == 0, lambda: (x, 2 * x, sine(x)), more)
 
-    @lang.rec_fn
+    @lang.rec_fn(max_calls=64)
     def outside(x, n):
         h, c, _ = several(x, n)
         return h, h, c
