@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import EXECUTORS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from zoo import JAXREC, PYTHON, Tree, assert_close, random_trees
@@ -66,8 +67,12 @@ JITTED = {f: jax.jit(f) for f in (values, gradient_of_batch, gradient_of_each, t
 
 CASES = [
     pytest.param(executor, precision, marks=mark, id=f"{executor}-{precision.dtype}")
-    for precision, mark in ((SINGLE, pytest.mark.exhaustive), (DOUBLE, pytest.mark.slow))
-    for executor in ("graph", "host", "reference")
+    for executor, precision, mark in (
+        ("graph", DOUBLE, pytest.mark.slow),
+        ("host", DOUBLE, pytest.mark.slow),
+        ("reference", DOUBLE, pytest.mark.exhaustive),
+        *((executor, SINGLE, pytest.mark.exhaustive) for executor in EXECUTORS),
+    )
 ]
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import EXECUTORS, picked
+from cases import EXECUTORS, in_turn
 from jax import lax
 from waves import in_waves
 
@@ -218,14 +218,9 @@ CASES = {
 }
 cases = pytest.mark.parametrize("case", list(CASES))
 LARGE = ("two branches", "two choices")
-GRADIENTS = [(executor, case) for case in CASES for executor in EXECUTORS]
-# They are run compiled too, and one of them in a batch on each executor.
-REPEATED = [("graph", "two branches"), ("graph", "two choices"), ("host", "two choices")]
 
 
-@pytest.mark.parametrize(
-    ("executor", "case"), picked(GRADIENTS, fast=[x for x in GRADIENTS if x not in REPEATED])
-)
+@pytest.mark.parametrize(("case", "executor"), in_turn(CASES, first=1))
 def test_gradient(case: str, executor: str) -> None:
     fun, python, args = CASES[case]
     with jr.executor(executor):
