@@ -174,7 +174,7 @@ class RecFn:
             The graph: `str()` prints it, `.dot()` gives Graphviz text, Jupyter draws it.
         """
         self._check_outside("graph")
-        return self._invocation(*self._bind(args, kwargs)).program.graph
+        return self._invocation(*self._bind(args, kwargs)).graph
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """The schedule of these arguments: which calls are made, and batched into which waves.

@@ -105,12 +105,14 @@ def three(name: str) -> dict[str, str]:
 
 @st.composite
 def call(draw: Any, known: Known, name: str, functions: int) -> tuple[Step, Known]:
-    """A step that calls one of the functions with a smaller counter."""
+    """A step that calls one of the functions with a smaller counter, and perhaps a new vector."""
     callee, less = draw(st.integers(0, functions - 1)), draw(st.integers(1, 2))
-    args, made = chosen(draw, known), three(name)
+    args, made, is_new = chosen(draw, known), three(name), draw(st.booleans())
 
     def run(lang: Any, names: Names) -> Names:
         passed = [names[args[kind]] for kind in KINDS]
+        if is_new:
+            passed[0] = jnp.sin(passed[0][::-1] * 1.3)
         results = names["functions"][callee](names["w"], names["n"] - less, *passed)
         return dict(zip(made.values(), results, strict=True))
 
@@ -135,11 +137,15 @@ class Body:
 def choice(
     draw: Any, known: Known, name: str, functions: int, calls: int, depth: int
 ) -> tuple[Step, Known]:
-    """A step that runs one of several bodies."""
+    """A step that runs one of several bodies, of which the first calls if any may."""
     by, made = chosen(draw, known), three(name)
     is_switch = draw(st.booleans())
     count = draw(st.integers(1, 3)) if is_switch else 2
-    bodies = [draw(body(known, functions, calls, depth, f"{name}.{k}")) for k in range(count)]
+    firsts = ["call" if calls else None, None, None][:count]
+    bodies = [
+        draw(body(known, functions, calls, depth, f"{name}.{k}", first))
+        for k, first in enumerate(firsts)
+    ]
     predicate = PREDICATES[draw(st.sampled_from(sorted(PREDICATES)))]
 
     def run(lang: Any, names: Names) -> Names:
@@ -155,11 +161,21 @@ def choice(
 
 
 @st.composite
-def body(draw: Any, known: Known, functions: int, calls: int, depth: int, name: str) -> Body:
-    """Up to four steps, of which some are calls or choices."""
+def body(
+    draw: Any,
+    known: Known,
+    functions: int,
+    calls: int,
+    depth: int,
+    name: str,
+    first: str | None = None,
+) -> Body:
+    """Up to four steps, of which some are calls or choices, and perhaps a first one of a kind."""
     steps = []
-    for k in range(draw(st.integers(0, 4))):
+    for k in range(draw(st.integers(int(first is not None), 4))):
         kinds = ["operation"] * 2 + ["call"] * 2 * (calls > 0) + ["choice"] * (depth > 0)
+        if k == 0 and first is not None:
+            kinds = [first]
         kind, own = draw(st.sampled_from(kinds)), f"{name}.{k}"
         if kind == "operation":
             step, known = draw(operation(known, own))
@@ -179,9 +195,10 @@ FIRST: Known = {"vector": ("x",), "integer": ("k", "n"), "floating": ("s",)}
 def group(draw: Any) -> list[tuple[Body, Body]]:
     """Functions that call one another: for each what it does, and the base case."""
     count = draw(st.integers(1, 2))
+    firsts = [draw(st.sampled_from(["choice", "operation"])) for _ in range(count)]
     return [
-        (draw(body(FIRST, count, 2, 2, "v")), draw(body(FIRST, count, 0, 1, "b")))
-        for _ in range(count)
+        (draw(body(FIRST, count, 2, 2, "v", first)), draw(body(FIRST, count, 0, 1, "b")))
+        for first in firsts
     ]
 
 

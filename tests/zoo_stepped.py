@@ -37,6 +37,49 @@ def shrink(lang: Language) -> Any:
 
 
 @program(vector_args, vector_lanes, argnums=(0, 1))
+def scattered(lang: Language) -> Any:
+    """A choice of three by an array argument, whose index branches read too, and two choices."""
+
+    @lang.rec_fn(max_calls=256)
+    def scattered(weight, x):
+        size = jnp.sum(x**2)
+        which = jnp.int32(size > 0.3) + jnp.int32(size > 2)
+
+        def two():
+            return scattered(weight, x[::-1] * 0.6) + scattered(weight, jnp.sin(x @ weight)) * which
+
+        y = lang.switch(which, [lambda: x * weight[0], lambda: scattered(weight, x * 0.5), two])
+        return lang.cond(size < 1, lambda: y * 2, lambda: y + scattered(weight, x * 0.2)[::-1])
+
+    return scattered
+
+
+@program(vector_args, vector_lanes, argnums=(0, 1))
+def halved_by_another(lang: Language) -> Any:
+    """The function that decides by an array is called in a loop, a branch and a prologue."""
+    scale = jnp.asarray(VECTOR)
+
+    @lang.rec_fn(max_calls=128)
+    def halve(weight, x, n):
+        def more():
+            return jnp.sin(halve(weight, x * 0.4, n + 1) @ weight) + n * x
+
+        return lang.cond(jnp.sum(jnp.abs(x * scale)) < 0.7 + n / 9, lambda: x * scale, more)
+
+    @lang.rec_fn(max_calls=128)
+    def outside(weight, x, n):
+        first = halve(weight, x + 1, 0)
+
+        def more():
+            turned = outside(weight, jnp.cos(first), n - 1)
+            return turned + halve(weight, turned * 2, n)
+
+        return lang.cond(n == 0, lambda: first * 2, more)
+
+    return lambda weight, x: outside(weight, x, 2)
+
+
+@program(vector_args, vector_lanes, argnums=(0, 1))
 def refine(lang: Language) -> Any:
     """A predicate on the result of a call, and a second call that depends on it."""
 

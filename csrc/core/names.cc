@@ -34,12 +34,14 @@ std::string format_value(DType dtype, Word word) {
 // ` with arguments (i=3, depth=0)`
 std::string format_args(const Program& program, const Names& names, const Call& call) {
   const std::vector<DType>& types = program.functions[call.callee].control;
-  if (types.empty()) return "";
-  std::string out = " with arguments (";
-  for (size_t i = 0; i < types.size(); ++i)
-    out += (i ? ", " : "") + names.arg(call.callee, i) + "=" +
+  std::string out;
+  for (size_t i = 0; i < types.size(); ++i) {
+    const std::string& name = names.arg(call.callee, i);
+    if (name == Names::kNotShown) continue;
+    out += (out.empty() ? " with arguments (" : ", ") + name + "=" +
            format_value(types[i], call.control()[i]);
-  return out + ")";
+  }
+  return out.empty() ? out : out + ")";
 }
 
 std::string format_list(Span<const int64_t> items) {

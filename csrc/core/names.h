@@ -22,6 +22,9 @@ class Names {
  public:
   Names(const Program& program, std::string_view text);
 
+  /// What an argument is called that no text shows.
+  static constexpr std::string_view kNotShown = "-";
+
   const std::string& function(int32_t i) const { return functions_[i]; }
   const std::string& arg(int32_t function, size_t i) const { return args_[function][i]; }
   const std::string& outer(int32_t i) const { return outers_[i]; }

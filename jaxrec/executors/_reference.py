@@ -192,9 +192,12 @@ class Interpreter:
         raise RecursionLimitError(limit_text(name, what, self._path(), self._shown_args()))
 
     def _shown_args(self) -> str:
-        args = zip(self._running.param_names, self.calls[-1].args, strict=True)
+        function = self._running
+        args = zip(function.params, function.param_names, self.calls[-1].args, strict=True)
         return ", ".join(
-            f"{name}={x}" for name, x in args if _is_scalar(x) and x.dtype.kind in "iub"
+            f"{name}={x}"
+            for param, name, x in args
+            if param not in function.told and _is_scalar(x) and x.dtype.kind in "iub"
         )
 
     @property

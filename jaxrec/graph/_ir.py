@@ -125,6 +125,7 @@ class Function:
             leads to; None if that is not known.
         order: how many derivative rules its calls stand inside of; it has no derivative before so
             many have been taken.
+        told: parameters that its callers compute beside the user's, to say what it decides.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Function:
     helper: bool = False
     trips: int | None = None
     order: int = 0
+    told: frozenset[Value] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,6 +167,11 @@ class Graph:
         """Every call that a function makes."""
         ops = (op for function in self.functions for op in walk(function.body))
         return tuple(op for op in ops if isinstance(op, Call))
+
+    @functools.cached_property
+    def told(self) -> frozenset[Value]:
+        """The parameters that callers compute to say what functions decide."""
+        return frozenset().union(*(function.told for function in self.functions))
 
     @functools.cached_property
     def shows(self) -> bool:

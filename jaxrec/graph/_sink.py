@@ -21,7 +21,7 @@ import collections
 import dataclasses
 import enum
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from jaxrec.graph._ir import (
     Atom,
@@ -38,6 +38,7 @@ from jaxrec.graph._ir import (
     reads,
     region_atoms,
 )
+from jaxrec.graph._renamed import renamed
 from jaxrec.graph._steep import is_steep
 from jaxrec.graph._unread import without_unread
 from jaxrec.graph._work import decides_work, is_long
@@ -91,7 +92,7 @@ def _with_moved(
     mine = [op for op, where in places.items() if (switch, number) in where]
     region = switch.regions[number]
     names = {v: Value(next(ids), v.aval) for op in mine for v in op.outputs}
-    return _moved(_renamed(Region((*mine, *region.ops), region.results), names), ids)
+    return _moved(renamed(Region((*mine, *region.ops), region.results), names), ids)
 
 
 def _places(region: Region) -> dict[Op, set[Place]]:
@@ -171,23 +172,3 @@ def _has_derivative(op: Op) -> bool:
 
 def _is_inexact(op: Op) -> bool:
     return any(map(has_derivative, op.outputs))
-
-
-def _renamed(region: Region, names: Mapping[Value, Value]) -> Region:
-    """A region in which some values have other names."""
-    if not names:
-        return region
-
-    def known(atoms: Sequence[Atom]) -> tuple[Atom, ...]:
-        return tuple(names.get(a, a) if isinstance(a, Value) else a for a in atoms)
-
-    def outputs(op: Op) -> tuple[Value, ...]:
-        return tuple(names.get(value, value) for value in op.outputs)
-
-    def renamed(op: Op) -> Op:
-        if isinstance(op, Switch):
-            inner = tuple(_renamed(r, names) for r in op.regions)
-            return Switch(known([op.index])[0], inner, outputs(op))
-        return dataclasses.replace(op, inputs=known(op.inputs), outputs=outputs(op))
-
-    return Region(tuple(map(renamed, region.ops)), known(region.results))

@@ -16,6 +16,7 @@ from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec._executor import Choice, current_executor
 from jaxrec._host_options import default_device
 from jaxrec.graph._build import build_graph
+from jaxrec.graph._ir import Graph
 from jaxrec.invocation._params import Params
 from jaxrec.primitives._capacity import decide_capacity
 from jaxrec.primitives._native import is_native
@@ -85,6 +86,11 @@ class Invocation:
         """The traced and split program."""
         return self._traced.program
 
+    @property
+    def graph(self) -> Graph:
+        """The graph of the program, as it was traced."""
+        return self._traced.graph
+
     def _find(self, cache: Traces) -> Traced:
         """What is traced for arguments of these types; tracing it if it is not yet."""
         try:
@@ -120,10 +126,12 @@ class Invocation:
         result = source.entry.result
         assert result is not None
         args = source.entry.args  # a number of Python has taken the type of arrays that follow it
-        hidden = ROOT if source.has_path else ()
+        program = split(graph)
+        hidden = (*(ROOT if source.has_path else ()), *program.root_told)
         lasts = not source.axes and all(map(_compat.is_concrete, captured))
         traced = Traced(
-            split(graph),
+            graph,
+            program,
             args.strong(),
             tuple(captured),
             result.tree,

@@ -14,6 +14,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._host_options import default_device
+from jaxrec.graph._ir import Graph
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.split._program import Program
 from jaxrec.trace._closure import Closure
@@ -25,17 +26,20 @@ class Traced:
     """A traced and split program with what it closes over.
 
     Attributes:
+        graph: the graph, as it was traced.
         program: the program.
         args: the types of its arguments.
         captured: what it closes over.
         out_tree: the structure of its result.
-        hidden: arguments that follow those of the user: the path of the root.
+        hidden: arguments that follow those of the user: the path of the root, and that nobody has
+            told it what it decides.
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
             is a traced value that it closes over or the size of an axis of `shard_map`.
         closure: what the functions close over, to see whether it changes.
         others: the static arguments, as text, with which the function is called besides its own.
     """
 
+    graph: Graph
     program: Program
     args: Signature
     captured: tuple[Any, ...]

@@ -101,7 +101,7 @@ class _Finder:
             atom = self._todo.pop()
             if isinstance(atom, Const) or atom in values or self._binding.is_control(atom):
                 continue
-            if atom not in self._graph.makers:
+            if atom not in self._graph.makers and atom not in self._graph.told:
                 params.add(atom)
                 continue
             values.add(atom)
@@ -113,8 +113,8 @@ class _Finder:
 
     def _is_computed(self, value: Value) -> bool:
         """Whether the machine computes a value, if need be from imports."""
-        op = self._graph.makers[value]
-        if value not in self._wide or isinstance(op, Call):
+        op = self._graph.makers.get(value)
+        if value not in self._wide or op is None or isinstance(op, Call):
             return False
         sources = self._sources(op, value)
         return all(

@@ -60,7 +60,7 @@ def params_of(
     function: Function, binding: Binding, cells: Cells, needed: frozenset[Value]
 ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     """The parameters that travel in registers and those that travel in tapes."""
-    control = tuple(p for p in function.params if p in needed)
+    control = tuple(p for p in function.params if p in needed and p not in binding.imports)
     data = tuple(p for p in function.params if p in cells.live and p not in binding.outer_of)
     return control, data
 

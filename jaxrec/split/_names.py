@@ -12,8 +12,8 @@ from jaxrec.graph._ir import Atom, Graph, Value
 def shown_names(graph: Graph, params: Iterable[Sequence[Value]], arrays: Sequence[Value]) -> str:
     """A line for each name that the core puts in messages.
 
-    The functions, then of each its control parameters, number by number, then the arrays that
-    control reads.
+    The functions, then of each its control parameters, number by number, and "-" for one that is
+    none of the user's, then the arrays that control reads.
 
     Args:
         graph: what the core runs.
@@ -23,7 +23,8 @@ def shown_names(graph: Graph, params: Iterable[Sequence[Value]], arrays: Sequenc
     lines = [f.name for f in graph.functions]
     for function, passed in zip(graph.functions, params, strict=True):
         own = dict(zip(function.params, function.param_names, strict=True))
-        lines.append(" ".join(_numbers(own[v], v) for v in passed))
+        shown = (_numbers(own[v], v) if v not in function.told else "-" for v in passed)
+        lines.append(" ".join(shown))
     known = dict(zip(graph.entry.params, graph.entry.param_names, strict=True))
     lines += [known.get(value) or unnamed(graph, value) for value in arrays]
     return "\n".join(lines)

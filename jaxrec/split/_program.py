@@ -178,6 +178,12 @@ class Program:
             return None
         return compile_native(self.graph, self.binding, self.taken, self.tangents)
 
+    @property
+    def root_told(self) -> tuple[Any, ...]:
+        """What a root passes for arguments that are none of the user's: nobody has told it."""
+        entry = self.graph.entry
+        return tuple(np.zeros((), p.aval.dtype) for p in entry.params if p in entry.told)
+
     @functools.cached_property
     def most_fired(self) -> tuple[int | None, ...]:
         """For each cell how often one root fires it at most; None where that is not known."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxrec.graph._check import check_graph
 from jaxrec.graph._ir import Graph, Value
+from jaxrec.split._ahead import decided_ahead
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._bound import visits_of
 from jaxrec.split._bundles import Bundles, row_type
@@ -34,6 +35,14 @@ def split(graph: Graph, tangents: frozenset[Value] = frozenset()) -> Program:
     Raises:
         SignatureError: a function is shared whose calls cannot be compared.
     """
+    program = _program(graph, tangents)
+    if not program.is_stepped or program.native is not None:
+        return program
+    told = decided_ahead(graph, program.binding)
+    return program if told is graph else _program(told, tangents)
+
+
+def _program(graph: Graph, tangents: frozenset[Value]) -> Program:
     check_graph(graph)
     outer_of = find_outers(graph)
     binding = bind(graph, outer_of)
