@@ -37,6 +37,7 @@ def test_a_search_for_nan_begins_after_the_first_gradient():
 def strict(executor: str, x64: bool) -> Iterator[None]:
     """Settings of JAX that are for the user's arrays: those of jaxrec have to keep them too."""
     with (
+        jax.enable_checks(True),
         jax.enable_x64(x64),
         jax.numpy_dtype_promotion("strict"),
         jax.numpy_rank_promotion("raise"),

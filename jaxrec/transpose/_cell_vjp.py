@@ -18,10 +18,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import JaxprEqn, Var, jaxpr_as_fun
+from jax.extend.core import JaxprEqn, Var
 
 from jaxrec import _compat
-from jaxrec._equation import bind_equation
+from jaxrec._equation import bind_equation, run_jaxpr
 from jaxrec.graph._patience import jaxpr_has_to_wait
 from jaxrec.transpose._cut import Cut, row_aval
 from jaxrec.transpose._equations import needed
@@ -77,7 +77,7 @@ class CellVjp:
 
     def forward(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Runs the cell: its outputs, and the residuals with the row axis in front."""
-        outs = jaxpr_as_fun(self._traced.forward)(*values)
+        outs = run_jaxpr(self._traced.forward, values, bind_equation)
         kept = [
             outs[self._traced.outputs + k]
             for k, (kind, _) in enumerate(self._cut.sources)
