@@ -227,7 +227,8 @@ def _traced(name: str, branch: Branch, operands: Sequence[Any]) -> tuple[ClosedJ
 
 
 def _result(name: str, branch: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """The result of a branch, whose leaves are arrays."""
+    """The result of a branch that is being traced, whose leaves are arrays."""
+    _context.own_trace()
     own = jax.tree.map(lambda x: x, operands)  # objects of the trace of the branch
     with kept(name, "an operand of a branch", own):
         made = branch(*own)

@@ -340,6 +340,7 @@ class TracedProgram:
         avals: list[ShapedArray] = []
 
         def body(*args: Any) -> list[Any]:
+            _context.own_trace()
             with kept_by(instance, args), self._bodies.entered(_compat.current_trace()):
                 out = instance.definition.fun(*args)
             if out is None:
