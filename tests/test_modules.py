@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen, nnx
+from flax import errors, linen, nnx
+from waves import in_waves
 
 import jaxrec as jr
 
@@ -187,6 +188,74 @@ def test_what_linen_keeps_is_not_changed(kind):
         Noisy(kind).apply(
             variables, 2, key, rngs={"dropout": key}, mutable=["intermediates", "batch_stats"]
         )
+
+
+class Inside(linen.Module):
+    """Layers are made in the body, or stand in a list."""
+
+    kind: str
+
+    @linen.compact
+    def __call__(self, n):
+        kind = self.kind
+        listed: list[Any] = [linen.Dropout(0.5, deterministic=False), linen.Dense(3)]
+
+        def layer(x):
+            made: Any = linen.Dropout(0.5, deterministic=False)
+            if kind == "dense":
+                made = linen.Dense(3)
+            return (listed[kind == "listed dense"] if "listed" in kind else made)(x)
+
+        @jr.rec_fn
+        def noisy(n):
+            return jr.cond(n == 0, lambda: layer(jnp.ones(3)), lambda: noisy(n - 1) * 2)
+
+        return noisy(n)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "dense", "listed dropout", "listed dense"])
+def test_layers_that_are_made_in_a_body(kind):
+    def run():
+        return Inside(kind).init_with_output(
+            {"params": jax.random.key(0), "dropout": jax.random.key(1)}, jnp.int32(2)
+        )
+
+    with pytest.raises(jr.UnsupportedError, match=r"noisy changes what flax\.linen keeps of"):
+        run()
+
+
+def test_a_layer_that_has_another_name_each_time():
+    class Named(linen.Module):
+        @linen.compact
+        def __call__(self, n):
+            @jr.rec_fn
+            def go(n):
+                layer: Any = linen.Dense(3, name="d")
+                return jr.cond(n == 0, lambda: jnp.ones(3), lambda: layer(go(n - 1)))
+
+            return go(n)
+
+    weights = {"params": {"d": {"kernel": jnp.eye(3), "bias": jnp.zeros(3)}}}
+    with pytest.raises(errors.FlaxError, match='"d"') as caught:
+        Named().apply(weights, jnp.int32(2))
+    assert "This is from the body of go" in "".join(caught.value.__notes__)
+
+
+def test_a_recursion_that_makes_no_layers_in_a_module():
+    class Weighed(linen.Module):
+        @linen.compact
+        def __call__(self, n):
+            w = self.param("w", linen.initializers.ones, (3,))
+
+            @jr.rec_fn
+            def go(w, n):
+                return jr.cond(n == 0, lambda: w, lambda: in_waves(go(w, n - 1) * 2))
+
+            return go(w, n)
+
+    made, variables = Weighed().init_with_output(jax.random.key(0), jnp.int32(2))
+    np.testing.assert_allclose(made, 4 * jnp.ones(3))
+    assert variables["params"]["w"].shape == (3,)
 
 
 def test_dropout_of_linen_with_keys():

@@ -44,7 +44,8 @@ def kept_by(instance: Instance, args: Sequence[Any]) -> Iterator[None]:
     Raises:
         UnsupportedError: it changes one of them, or what a module of flax.linen in reach keeps.
     """
-    names, modules = instance.definition.arg_names, list(_linen_modules(instance))
+    names = instance.definition.arg_names
+    modules = [*_linen_modules(instance), *_running_modules()]
     before = [_linen_state(module) for module in modules]
     with contextlib.ExitStack() as stack:
         for name, arg in zip(names, args, strict=False):
@@ -100,6 +101,12 @@ def _linen_modules(instance: Instance) -> Iterator[Any]:
         yield from (x for x in _in_reach(instance) if isinstance(x, linen.Module))
 
 
+def _running_modules() -> list[Any]:
+    """The module of flax.linen whose method is running, which layers made now belong to."""
+    context = getattr(sys.modules.get("flax.linen.module"), "_context", None)
+    return [x for x in getattr(context, "module_stack", [])[-1:] if x is not None]
+
+
 def _linen_state(module: Any) -> tuple[int, list[Any]]:
     """How often a module and all around it have drawn, and the variables that they may write."""
     if module.scope is None:
@@ -147,6 +154,12 @@ def _explain(error: Exception, name: str) -> None:
     if flax is not None and isinstance(error, flax.TraceContextError):
         what = f"a module that its body did not make: {str(error).partition(' (http')[0]}."
         raise UnsupportedError(_impure(name, what)) from error
+    elif flax is not None and isinstance(error, flax.FlaxError):
+        error.add_note(
+            f"This is from the body of {name}, which is traced apart, and more than once: layers "
+            "and variables of flax.linen that it makes are others each time. Make them before: "
+            "layers in setup(), or as variables that the body closes over, and parameters outside."
+        )
     if flax is not None and "different trace level" in str(error):
         error.add_note(
             f"This is from a branch in {name}. There the transformations of flax.nnx take modules "
