@@ -248,3 +248,11 @@ def test_parameters_are_float32_whatever_the_default(name, forest):
             jnp.dtype(jnp.float32)
         }
         assert model(forest).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_another_kind_of_forest_is_refused(name):
+    dependencies = data.dependency_forest(token=[0, 1, 1], head=[1, -1, 1])
+    message = r"reads a jaxrec\.data\.\w*Forest, got an object of type DependencyForest"
+    with pytest.raises(TypeError, match=message):
+        build(name)(dependencies)

@@ -99,6 +99,8 @@ class ChildSumTreeLSTM(TreeClassifier):
         (4, 10)
     """
 
+    reads = OrderedForest
+
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the composition."""
         self.word = nnx.Linear(embed_dim, 4 * hidden_dim, rngs=rngs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,10 +81,13 @@ class TreeClassifier(nnx.Module):
     entry for each node and feature, whatever order the nodes are computed in.
 
     Attributes:
+        reads: The class of the forests that the model reads.
         embed: The word vectors, ``embed.embedding [vocab_size, embed_dim]``.
         classifier: The linear layer from a hidden state to class scores.
         dropout: Off when ``dropout=0`` or in evaluation mode (``model.eval()``).
     """
+
+    reads: ClassVar[type] = object
 
     def __init__(
         self,
@@ -131,7 +134,16 @@ class TreeClassifier(nnx.Module):
 
         Returns:
             ``[nodes, num_classes]``; zero at padding and at nodes that no root reaches.
+
+        Raises:
+            TypeError: The forest is of another class than the model reads.
         """
+        if not isinstance(forest, self.reads):
+            raise TypeError(
+                f"{type(self).__name__} reads a jaxrec.data.{self.reads.__name__}, got an object "
+                f"of type {type(forest).__name__}. jaxrec.data.pack makes a Forest, "
+                "jaxrec.data.ordered_forest an OrderedForest."
+            )
         nodes = forest.num_nodes
         states = self.states(forest)
         hidden = states.hidden

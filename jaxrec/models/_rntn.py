@@ -81,6 +81,8 @@ class RNTN(TreeClassifier):
         (16, 16, 8)
     """
 
+    reads = Forest
+
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the composition."""
         check_same_dims("RNTN", embed_dim, hidden_dim)

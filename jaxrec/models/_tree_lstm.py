@@ -96,6 +96,8 @@ class TreeLSTM(TreeClassifier):
         True
     """
 
+    reads = Forest
+
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the composition."""
         self.leaf = nnx.Linear(embed_dim, 3 * hidden_dim, rngs=rngs)

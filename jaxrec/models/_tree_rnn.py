@@ -66,6 +66,8 @@ class TreeRNN(TreeClassifier):
         (32, 16)
     """
 
+    reads = Forest
+
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the composition."""
         check_same_dims("TreeRNN", embed_dim, hidden_dim)

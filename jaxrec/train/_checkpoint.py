@@ -100,7 +100,8 @@ class Checkpoints:
             except TrainError:
                 raise
             except Exception as error:  # orbax and its storage raise whatever the damage leads to
-                print(f"checkpoint {self._place(step)} is damaged: {error!r}", file=sys.stderr)
+                what = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+                print(f"checkpoint {self._place(step)} is damaged: {what:.200}", file=sys.stderr)
                 continue
             for damaged in steps[: steps.index(step)]:  # whose numbers are needed again
                 self._put_aside(self._place(damaged))

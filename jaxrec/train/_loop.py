@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 import time
@@ -150,7 +151,7 @@ class _Run:
             initial=progress.step * self.settings.batch,
             unit="tree",
             desc=f"epoch {progress.epoch + 1}/{self.settings.epochs}",
-            file=sys.stderr,
+            file=sys.stderr or io.StringIO(),  # where whoever started the run has closed it
             leave=False,
         )
 

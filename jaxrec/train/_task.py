@@ -134,5 +134,6 @@ def _word_vectors(settings: Settings, path: str, vocabulary: Vocabulary) -> npt.
             f"--glove {path} holds vectors of size {vectors.shape[1]}, but --embed is "
             f"{settings.embed}. Pass --embed {vectors.shape[1]}."
         )
-    print(f"word vectors: {coverage:.1%} of {len(vocabulary)} words found", file=sys.stderr)
+    known = len(vocabulary) - 1  # the first row is that of unknown words
+    print(f"word vectors: {coverage:.1%} of {known} words found", file=sys.stderr)
     return vectors
