@@ -114,6 +114,16 @@ class TestTypes:
         ):
             call()
 
+    @pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
+    def test_argument_is_a_reference(self, how):
+        @jr.rec_fn
+        def f(r, n):
+            return jr.cond(n == 0, lambda: r[...], lambda: f(r, n - 1) * 2)
+
+        message = r"argument r of f is .*Ref.*, which is not an array.*pass what it holds"
+        with pytest.raises(jr.SignatureError, match=message):
+            how(f)(jax.new_ref(jnp.arange(3.0)), 2)
+
     def test_result_is_not_an_array(self):
         with pytest.raises(
             jr.SignatureError, match=r"returns 'text' of type str; results are pytrees"
