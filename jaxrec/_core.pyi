@@ -158,6 +158,7 @@ class NativeFunction:
         outer_lanes: NDArray[np.int64],
         lanes: int,
         max_calls: int = -1,
+        rows: int = 1,
         depth_limit: int = -1,
         call_limit: int = -1,
         workers: int = 0,

@@ -245,6 +245,26 @@ class TestLimits:
         with pytest.raises(jr.CapacityError, match=r"fib made 21891 calls .* max_calls is 1000"):
             bounded(20)
 
+    @pytest.mark.parametrize(
+        "run",
+        [
+            lambda f: jax.vmap(f, (0, None))(jnp.ones(3), 5),
+            lambda f: jax.vmap(jax.grad(f), (0, None))(jnp.ones(3), 5),
+            lambda f: jax.jit(jax.vmap(jax.grad(f), (0, None)))(jnp.ones(3), 5),
+            lambda f: jax.jacfwd(lambda a: f(a[0] * a[1] * a[2], 5))(jnp.ones(3)),
+        ],
+        ids=["vmap", "vmap of grad", "jit", "jacfwd"],
+    )
+    def test_calls_that_all_examples_make_count_once(self, run):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: x * 0 + 1.0, lambda: x * power(x, n - 1))
+
+        assert jnp.all(run(power.with_options(max_calls=6)) > 0)
+        message = r"power made 6 calls .* max_calls is 5\. Pass rec_fn\(max_calls=6\)"
+        with pytest.raises((jr.CapacityError, JaxRuntimeError), match=message):
+            run(power.with_options(max_calls=5))
+
     def test_first_call_is_quick(self):
         text = (
             "import time, jax, jaxrec as jr\n"

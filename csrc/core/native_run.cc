@@ -92,12 +92,14 @@ Status describe_fault(const Request& request, const std::vector<Outer>& outers, 
 Status check_calls(const Request& request, const Program& program, int64_t made) {
   if (request.max_calls < 0 || made <= request.max_calls) return {};
   const Names names(outline_of(program), request.names);
-  const std::string n = std::to_string(made);
-  return capacity_error(names.function(0) + " made " + n +
-                            " calls in one invocation, but max_calls is " +
-                            std::to_string(request.max_calls) + ". Pass rec_fn(max_calls=" + n +
-                            ") or more, or leave max_calls out: this function needs no bound.",
-                        made);
+  const int64_t rows = std::max<int64_t>(request.rows, 1);
+  const int64_t needed = (made + rows - 1) / rows;
+  const std::string n = std::to_string(needed);
+  return capacity_error(
+      names.function(0) + " made " + n + " calls in one invocation, but max_calls is " +
+          std::to_string(request.max_calls / rows) + ". Pass rec_fn(max_calls=" + n +
+          ") or more, or leave max_calls out: this function needs no bound.",
+      needed);
 }
 
 Status run_unguarded(const Program& program, const Request& request) {

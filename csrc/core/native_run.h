@@ -21,6 +21,7 @@ struct Request {
   std::string_view names;           // see Names
   int64_t lanes = 0;
   int64_t max_calls = -1;         // of all lanes together; negative: any number
+  int64_t rows = 1;               // runs with the same calls, of which texts speak as of one
   int64_t depth_limit = -1;       // nested calls; negative: as many as memory holds
   int64_t call_limit = -1;        // after so many a run is taken to be without end; negative: never
   int64_t serial_calls = 20'000;  // below so many a thread costs more than it gives

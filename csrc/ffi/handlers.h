@@ -52,8 +52,8 @@ extern "C" XLA_FFI_Error* jaxrec_step_end(XLA_FFI_CallFrame* call_frame);
 
 /// Runs a native program: `jaxrec_native`. Arguments: the program as for `jaxrec_plan`, arguments
 /// of the roots, outer arrays. Results: those of the entry function, by lane. Attributes: lanes,
-/// names, outer_lanes, max_calls, depth_limit, call_limit, workers; those that are absent have the
-/// defaults of `jaxrec::native::Request`.
+/// names, outer_lanes, max_calls, rows, depth_limit, call_limit, workers; those that are absent
+/// have the defaults of `jaxrec::native::Request`.
 extern "C" XLA_FFI_Error* jaxrec_native(XLA_FFI_CallFrame* call_frame);
 
 extern "C" XLA_FFI_Error* jaxrec_plan_instantiate_cuda(XLA_FFI_CallFrame* call_frame);

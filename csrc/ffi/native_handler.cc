@@ -16,6 +16,7 @@ Status run(Staging& staging, const ffi::RemainingArgs& args, const ffi::Remainin
   attrs.text("names", request.names);
   attrs.span("outer_lanes", request.outer_lanes);
   attrs.number("max_calls", request.max_calls);
+  attrs.number("rows", request.rows);
   attrs.number("depth_limit", request.depth_limit);
   attrs.number("call_limit", request.call_limit);
   attrs.number("workers", request.workers);

@@ -71,7 +71,8 @@ class Roots {
 class NativeFunction {
  public:
   NativeFunction(Ints program, std::string names, Ints outer_lanes, int64_t lanes,
-                 int64_t max_calls, int64_t depth_limit, int64_t call_limit, int64_t workers)
+                 int64_t max_calls, int64_t rows, int64_t depth_limit, int64_t call_limit,
+                 int64_t workers)
       : names_(std::move(names)),
         outer_lanes_(outer_lanes.data(), outer_lanes.data() + outer_lanes.size()) {
     raise_if_failed(native::decode({program.data(), program.size()}, program_));
@@ -79,6 +80,7 @@ class NativeFunction {
     settings_.outer_lanes = outer_lanes_;
     settings_.lanes = lanes;
     settings_.max_calls = max_calls;
+    settings_.rows = rows;
     settings_.depth_limit = depth_limit;
     settings_.call_limit = call_limit;
     settings_.workers = workers;
@@ -139,9 +141,10 @@ void bind_native(nb::module_& m) {
   nb::class_<NativeFunction>(m, "NativeFunction",
                              "A native program with what holds for all its calls. Raises "
                              "PlanError(code, text, needed).")
-      .def(nb::init<Ints, std::string, Ints, int64_t, int64_t, int64_t, int64_t, int64_t>(),
-           "program"_a, "names"_a, "outer_lanes"_a, "lanes"_a, "max_calls"_a = -1,
-           "depth_limit"_a = -1, "call_limit"_a = -1, "workers"_a = 0)
+      .def(
+          nb::init<Ints, std::string, Ints, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>(),
+          "program"_a, "names"_a, "outer_lanes"_a, "lanes"_a, "max_calls"_a = -1, "rows"_a = 1,
+          "depth_limit"_a = -1, "call_limit"_a = -1, "workers"_a = 0)
       .def("run", &NativeFunction::run, "roots"_a, "outers"_a, "results"_a,
            "Runs the lanes and writes their results. For one lane roots may be numbers of Python. "
            "Raises PlanError(code, text, needed), OverflowError.");

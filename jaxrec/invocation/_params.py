@@ -40,6 +40,8 @@ class Params:
         workers: threads of the native machine; 0: as it chooses.
         copies: how many lanes have the same roots and read the same arrays of indices: those of
             examples that differ in other arguments, such as weights. They visit the same nodes.
+        rows: how many invocations that make the same calls it stands for: `declared` is so many
+            times what the user has declared.
         platform: where it runs unless JAX is told otherwise; it decides about sizes alone.
     """
 
@@ -54,6 +56,7 @@ class Params:
     host: HostOptions | None = None
     workers: int = 0
     copies: int = 1
+    rows: int = 1
     platform: Platform = CPU
 
     @property
@@ -97,7 +100,7 @@ class Params:
     def of_rows(self, rows: int) -> Params:
         """Several invocations at once, of calls of a wave or of examples with the same calls."""
         declared = None if self.declared is None else self.declared * rows
-        return dataclasses.replace(self, declared=declared)
+        return dataclasses.replace(self, declared=declared, rows=self.rows * rows)
 
     def widths(self, calls: int) -> tuple[int, ...]:
         """The widths of waves of an invocation of so many calls.

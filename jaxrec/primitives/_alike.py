@@ -192,6 +192,9 @@ def batched(
     mapped = {*_mapped(dims), *apart, *asked}
     if _is_alike(params, mapped, size):
         return Alike(params, operands, dims, size, mapped, bare)
+    # A derivative of the native machine's is none of a cell's: see `jaxrec/split/_tangents.py`.
+    if params.program.tangents and mapped.isdisjoint(params.controlling):
+        params = params.of_rows(size)  # which it computes example by example
     return Batch(params, operands, dims, size, apart, bare)
 
 
@@ -200,7 +203,6 @@ def _is_alike(params: Params, mapped: set[int], size: int) -> bool:
     program = params.program
     if program.is_stepped or program.graph.shows or params.collect or not size:
         return False
-    # A derivative of the native machine's is none of a cell's: see `jaxrec/split/_tangents.py`.
     if params.executor == "reference" or program.tangents:
         return False
     if params.host is not None and params.host.domains > 1:  # workers have lanes of their own

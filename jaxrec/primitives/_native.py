@@ -33,7 +33,8 @@ class Prepared:
         patterns = self._arrays.patterns
         workers = params.workers or (0 if params.host is None else params.host.workers)
         types = tuple(outcome_types(params))
-        self.call = NativeCall(native, params.lanes, patterns, params.declared, workers, types)
+        bounds = params.declared, params.rows
+        self.call = NativeCall(native, params.lanes, patterns, *bounds, workers, types)
         self._may_be_bad = any(np.issubdtype(t.dtype, np.inexact) for t in types)
         self._positions = _roots(params, native)
 

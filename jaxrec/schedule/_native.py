@@ -33,7 +33,8 @@ class NativeCall:
         program: what is invoked.
         lanes: number of roots.
         patterns: for each outer array how lanes index its leading axis; None if all lanes share it.
-        max_calls: the calls that the user allows; None: any number.
+        max_calls: the calls that the user allows, times `rows`; None: any number.
+        rows: how many invocations that make the same calls are run at once; messages speak of one.
         workers: threads; 0: as many as there are cores, at most 8.
         types: of the results, the lanes in front.
     """
@@ -42,6 +43,7 @@ class NativeCall:
     lanes: int
     patterns: tuple[LanePattern | None, ...]
     max_calls: int | None
+    rows: int
     workers: int
     types: tuple[ShapedArray, ...]
 
@@ -52,6 +54,7 @@ class NativeCall:
         return {
             "lanes": self.lanes,
             "max_calls": -1 if self.max_calls is None else self.max_calls,
+            "rows": self.rows,
             "depth_limit": limits.depth,
             # Who declares no bound may mean a run of any length, which costs time but no memory.
             "call_limit": -1 if self.max_calls is None else limits.calls,
