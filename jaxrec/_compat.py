@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jax._src import api as _api
 from jax._src import array as _array
+from jax._src import checkify as _checkify
 from jax._src import config as _config
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
@@ -457,6 +458,21 @@ def leaves_keys(*primitives: Primitive) -> None:
     if _key_reuse is not None:
         rule = _key_reuse.KeyReuseSignature()
         _key_reuse.key_reuse_signatures.update(dict.fromkeys(primitives, rule))
+
+
+def shows_nan(primitive: Primitive, count: Callable[..., int | None]) -> None:
+    """Has `checkify` look for NaN in the results of a primitive.
+
+    Args:
+        primitive: which.
+        count: how many of its results are the user's, by its parameters; None: all.
+    """
+
+    def rule(error: Any, enabled: Any, *operands: Any, **params: Any) -> Any:
+        outs = primitive.bind(*operands, **params)
+        return _checkify.check_nans(primitive, error, enabled, outs[: count(**params)]), outs
+
+    _checkify.error_checks[primitive] = rule
 
 
 @contextlib.contextmanager

@@ -53,10 +53,10 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
     effects = ", ".join(sorted(_with_branches(_compat.side_effects, jaxpr.jaxpr)))
     if effects:
         raise UnsupportedError(
-            f"{instance.name} has a side effect ({effects}): it writes to a jax.Ref or calls the "
-            "host back. A recursive function is pure: its calls run in batches and in any order. "
-            "Return what is to be seen, see every call with jaxrec.collect, or print with "
-            'jax.debug.print under jr.executor("reference").'
+            f"{instance.name} has a side effect ({effects}): it writes to a jax.Ref, calls the "
+            "host back or checks what it computes. A recursive function is pure: its calls run in "
+            "batches and in any order. Return what is to be seen, see every call with "
+            'jaxrec.collect, or print with jax.debug.print under jr.executor("reference").'
         )
     return jaxpr
 
