@@ -148,8 +148,13 @@ def _read_by_others(region: Region, ops: Collection[Op]) -> Iterator[Atom]:
 def _told_of(op: Op, read: Collection[Atom], binding: Binding) -> list[Value]:
     """What callers can say in the place of an operation: all that is read of it, or nothing."""
     found = [value for value in op.outputs if value in read]
-    known = any(has_derivative(value) or binding.is_export(value) for value in found)
-    return [] if known else found
+    return [] if any(_stays(value, binding) for value in found) else found
+
+
+def _stays(value: Value, binding: Binding) -> bool:
+    """Whether a value is computed where it is: it has a derivative, is a key, or costs nothing."""
+    is_plain = isinstance(value.aval.dtype, np.dtype)
+    return not is_plain or has_derivative(value) or binding.is_export(value)
 
 
 def _is_short(op: Prim) -> bool:

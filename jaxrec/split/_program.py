@@ -182,7 +182,8 @@ class Program:
     def root_told(self) -> tuple[Any, ...]:
         """What a root passes for arguments that are none of the user's: nobody has told it."""
         entry = self.graph.entry
-        return tuple(np.zeros((), p.aval.dtype) for p in entry.params if p in entry.told)
+        told = [param.aval for param in entry.params if param in entry.told]
+        return tuple(np.zeros(aval.shape, aval.dtype) for aval in told)
 
     @functools.cached_property
     def most_fired(self) -> tuple[int | None, ...]:
