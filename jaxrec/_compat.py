@@ -6,6 +6,7 @@ jaxrec uses public names, and of their objects a few methods that the documentat
 
 import contextlib
 import functools
+import inspect
 import math
 import pathlib
 import sys
@@ -467,10 +468,12 @@ def shows_nan(primitive: Primitive, count: Callable[..., int | None]) -> None:
         primitive: which.
         count: how many of its results are the user's, by its parameters; None: all.
     """
+    look: Any = _checkify.check_nans
+    state = len(inspect.signature(look).parameters) - 2  # 2 arguments; from JAX 0.12 on 3
 
-    def rule(error: Any, enabled: Any, *operands: Any, **params: Any) -> Any:
-        outs = primitive.bind(*operands, **params)
-        return _checkify.check_nans(primitive, error, enabled, outs[: count(**params)]), outs
+    def rule(*args: Any, **params: Any) -> Any:
+        outs = primitive.bind(*args[state:], **params)
+        return look(primitive, *args[:state], outs[: count(**params)]), outs
 
     _checkify.error_checks[primitive] = rule
 
