@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import zoo_all
 import zoo_modes
-from cases import picked, spread
+from cases import EXECUTORS, picked, spread
+from waves import in_waves
 from zoo import JAXREC, PYTHON, Program, assert_close
 
 import jaxrec as jr
@@ -348,3 +349,18 @@ def test_choice_that_examples_make_apart(on_waves):
     np.testing.assert_allclose(got, want, rtol=1e-6)
     alone = jax.vmap(jax.grad(lambda x: walk(x, 1)))(x)
     assert np.isfinite(np.asarray(alone)[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_calls_that_all_examples_make_count_once(executor):
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: jnp.ones_like(x), lambda: in_waves(x * power(x, n - 1)))
+
+    def run(most):
+        return jax.vmap(power.with_options(max_calls=most), (0, None))(2 * jnp.ones((3, 50)), 5)
+
+    with jr.executor(executor):
+        assert jnp.all(run(6) == 32)
+        with pytest.raises(jr.CapacityError, match=r"power made \d+ calls in one invocation, but"):
+            run(5)

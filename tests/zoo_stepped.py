@@ -56,7 +56,7 @@ def scattered(lang: Language) -> Any:
 
 @program(vector_args, vector_lanes, argnums=(0, 1))
 def halved_by_another(lang: Language) -> Any:
-    """The function that decides by an array is called in a loop, a branch and a prologue."""
+    """The function that decides by an array is called by another, before a choice and in it."""
     scale = jnp.asarray(VECTOR)
 
     @lang.rec_fn(max_calls=128)

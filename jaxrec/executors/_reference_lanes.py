@@ -38,9 +38,10 @@ def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
 def _check_capacity(params: Params, made: int) -> None:
     bound = params.declared if params.max_calls is None else params.max_calls
     if bound is not None and made > bound:
+        needed = -(-made // params.rows)
         raise CapacityError(
-            f"{params.program.name} made {made} calls in one invocation, but max_calls is {bound}. "
-            f"Pass rec_fn(max_calls={made}) or more."
+            f"{params.program.name} made {needed} calls in one invocation, but max_calls is "
+            f"{bound // params.rows}. Pass rec_fn(max_calls={needed}) or more."
         )
 
 

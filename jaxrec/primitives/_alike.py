@@ -190,24 +190,27 @@ def batched(
     """
     size = axis_size(operands, dims) if size is None else size
     mapped = {*_mapped(dims), *apart, *asked}
-    if _is_alike(params, mapped, size):
-        return Alike(params, operands, dims, size, mapped, bare)
-    # A derivative of the native machine's is none of a cell's: see `jaxrec/split/_tangents.py`.
-    if params.program.tangents and mapped.isdisjoint(params.controlling):
-        params = params.of_rows(size)  # which it computes example by example
+    if _makes_same_calls(params, mapped, size):
+        if _has_one_schedule(params):
+            return Alike(params, operands, dims, size, mapped, bare)
+        params = params.of_rows(size)
     return Batch(params, operands, dims, size, apart, bare)
 
 
-def _is_alike(params: Params, mapped: set[int], size: int) -> bool:
-    """Whether one schedule does for all examples."""
+def _makes_same_calls(params: Params, mapped: set[int], size: int) -> bool:
+    """Whether all examples make the same calls, which count once."""
     program = params.program
     if program.is_stepped or program.graph.shows or params.collect or not size:
         return False
-    if params.executor == "reference" or program.tangents:
-        return False
-    if params.host is not None and params.host.domains > 1:  # workers have lanes of their own
-        return False
     return mapped.isdisjoint(params.controlling)
+
+
+def _has_one_schedule(params: Params) -> bool:
+    """Whether one schedule does for all examples that make the same calls."""
+    # A derivative of the native machine's is none of a cell's: see `jaxrec/split/_tangents.py`.
+    if params.executor == "reference" or params.program.tangents:
+        return False
+    return params.host is None or params.host.domains == 1  # else workers have lanes of their own
 
 
 def _mapped(dims: Sequence[Any]) -> set[int]:

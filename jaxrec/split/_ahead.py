@@ -89,8 +89,6 @@ class _Test:
 
 def decided_ahead(graph: Graph, binding: Binding) -> Graph:
     """The graph with choices that callers compute; itself where that brings nothing."""
-    if not binding.imports:
-        return graph
     tests = {}
     for number, function in enumerate(graph.functions):
         test = _test_of(function, binding)
@@ -167,12 +165,12 @@ def _is_short(op: Prim) -> bool:
 
 def _callers_compute(graph: Graph, binding: Binding, number: int, test: _Test) -> bool:
     """Whether what a test reads is made by the callers, and not by calls that they wait for."""
-    calls = [call for call in graph.calls if call.callee == number]
+    read, calls = test.reads, [call for call in graph.calls if call.callee == number]
     passed = [
         atom
         for call in calls
         for param, atom in graph.arguments(call)
-        if param in test.reads and atom in graph.makers
+        if param in read and atom in graph.makers
     ]
     if len(test.ops) * len(calls) > _MOST_COPIES or all(map(binding.is_control, passed)):
         return False

@@ -151,16 +151,18 @@ def _closed_over(value: Any) -> list[Any]:
 def _explain(error: Exception, name: str) -> None:
     """Says what to do where flax finds a module of another trace."""
     flax = sys.modules.get("flax.errors")
-    if flax is not None and isinstance(error, flax.TraceContextError):
+    if flax is None:
+        return
+    if isinstance(error, flax.TraceContextError):
         what = f"a module that its body did not make: {str(error).partition(' (http')[0]}."
         raise UnsupportedError(_impure(name, what)) from error
-    elif flax is not None and isinstance(error, flax.FlaxError):
+    if isinstance(error, flax.FlaxError):
         error.add_note(
             f"This is from the body of {name}, which is traced apart, and more than once: layers "
             "and variables of flax.linen that it makes are others each time. Make them before: "
             "layers in setup(), or as variables that the body closes over, and parameters outside."
         )
-    if flax is not None and "different trace level" in str(error):
+    if "different trace level" in str(error):
         error.add_note(
             f"This is from a branch in {name}. There the transformations of flax.nnx take modules "
             "that are operands of jaxrec.cond, not such as the branch closes over; those of JAX "

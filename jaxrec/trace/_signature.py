@@ -51,16 +51,8 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
         return ShapedArray(leaf.shape, leaf.dtype)
     try:
         aval = aval_of(leaf)
-        if not isinstance(aval, ShapedArray):
-            raise SignatureError(
-                f"{where} is {leaf}, which is not an array. A recursive function is pure: of a "
-                "jax.Ref pass what it holds, ref[...], and write to it outside."
-            )
-        return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
     except OverflowError:
         raise too_large(where, leaf, np.asarray(0).dtype) from None
-    except SignatureError:
-        raise
     except (TypeError, AttributeError):
         if isinstance(leaf, np.ndarray):
             raise SignatureError(
@@ -72,6 +64,12 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
             "are pytrees of arrays; declare others with rec_fn(static_argnums=...) or "
             "static_argnames."
         ) from None
+    if not isinstance(aval, ShapedArray):
+        raise SignatureError(
+            f"{where} is {leaf}, which is not an array. A recursive function is pure: of a "
+            "jax.Ref pass what it holds, ref[...], and write to it outside."
+        )
+    return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
 def too_large(where: str, number: Any, dtype: Any) -> OverflowError:
