@@ -15,7 +15,7 @@ from waves import sine
 from zoo import JAXREC, PYTHON, assert_close
 
 import jaxrec as jr
-from jaxrec import _compat
+from jaxrec._compat import _rules
 from jaxrec.trace._lanes import lanes_apart
 
 _UNCHANGED = """
@@ -34,7 +34,7 @@ assert dict(jax.config.values) == settings
 
 def rules() -> list[Any]:
     """What batches the choices and loops of JAX now."""
-    table = vars(_compat)["_batching"].fancy_primitive_batchers
+    table = vars(_rules)["_batching"].fancy_primitive_batchers
     return [table[jax.lax.cond_p], table[jax.lax.while_p]]
 
 
