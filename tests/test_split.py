@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from zoo import JAXREC, PYTHON, forest, normal, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
-from jaxrec.schedule._layout import widths_of
+from jaxrec.schedule._layout import make_layout, widths_of
 from jaxrec.split._scalar import DTYPES, OPCODES
 
 
@@ -71,6 +73,19 @@ class TestCosts:
         _, program = program_of(turned, jnp.ones(40), 3)
         assert widths_of(program, 1, 1 << 14) == (1, 32)
         assert widths_of(program, 64, 1 << 14) == (1, 64)
+
+    @pytest.mark.parametrize(("lanes", "widths"), [(1, [1, 4, 4, 16]), (3, [4, 16, 16, 16])])
+    def test_waves_are_no_wider_than_all_calls_of_a_cell(self, lanes, widths):
+        @functools.partial(jr.rec_fn, static_argnums=1)
+        def halves(x, n):
+            if n == 0:
+                return jnp.sin(x)
+            return jnp.cos(halves(x[:n], n - 1)).sum() + x * halves(x[-n:], n - 1).sum()
+
+        _, program = program_of(halves, jnp.ones(40), 3)
+        layout = make_layout(program, lanes, 1 << 14, widths=(1, 4, 16))
+        last = {spec.cell.function: spec.cell.index for spec in program.cells}
+        assert [layout.widths_of(cell)[-1] for cell in last.values()] == widths
 
 
 class TestPlanes:

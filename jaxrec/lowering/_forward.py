@@ -56,12 +56,12 @@ class Scheduled:
 
     @property
     def waves_of(self) -> list[tuple[int, CellSpec, int]]:
-        """Every kind of wave: its number, cell and width."""
-        widths = self.layout.widths
+        """Every kind of wave that there can be: its number, cell and width."""
+        layout = self.layout
         return [
-            (spec.cell.index * len(widths) + k, spec, width)
+            (spec.cell.index * len(layout.widths) + k, spec, width)
             for spec in self.program.cells
-            for k, width in enumerate(widths)
+            for k, width in enumerate(layout.widths_of(spec.cell.index))
         ]
 
 

@@ -12,6 +12,7 @@ user's function does not reach.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,13 +39,14 @@ from jaxrec.split._program import CellSpec, Program
 
 def replay(at: Scheduled) -> list[Any]:
     """Runs a schedule: the results as `results` of the forward program gives them."""
-    kinds = [_kind(at, spec, width) for _, spec, width in at.waves_of]
+    kinds = {kind: _kind(at, spec, width) for kind, spec, width in at.waves_of}
+    branch_of = jnp.searchsorted(jnp.asarray(list(kinds)), at.tables.waves[:, KIND])
 
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = at.tables.waves[number]
-        branches = [*(lambda t, run=run: run(wave, t) for run in kinds), lambda tapes: tapes]
-        kind = jnp.where(number < at.tables.num_waves, wave[KIND], len(kinds))
-        return lax.switch(kind, branches, tapes), None
+        branches = [functools.partial(run, wave) for run in kinds.values()]
+        branch = jnp.where(number < at.tables.num_waves, branch_of[number], len(kinds))
+        return lax.switch(branch, [*branches, lambda tapes: tapes], tapes), None
 
     blank = _tapes.blank_tapes(at.layout.value_rows, at.program.classes)
     given = jax.tree.leaves((at.tables, at.outers, at.roots))

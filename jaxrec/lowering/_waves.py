@@ -19,7 +19,7 @@ def run_waves(
     program: Program,
     layout: Layout,
     tables: Tables,
-    bodies: dict[int, Body],
+    bodies: dict[int, Body | None],
     state: Any,
     *,
     backward: bool = False,
@@ -34,15 +34,16 @@ def run_waves(
         program: the program.
         layout: its sizes.
         tables: its schedule.
-        bodies: for each kind of wave, `(number of the wave, state) -> state`; waves of other
-            kinds are skipped.
+        bodies: for each kind of wave that there can be, `(number of the wave, state) -> state`;
+            None for one that is skipped.
         state: tapes.
         backward: whether to start from the last wave.
     """
     total = tables.num_waves
     step = -1 if backward else 1
     kinds = len(program.cells) * len(layout.widths)
-    idle = jnp.asarray([kind not in bodies for kind in range(kinds)])
+    busy = {kind: body for kind, body in bodies.items() if body is not None}
+    idle = jnp.asarray([kind not in busy for kind in range(kinds)])
 
     def running(wave: Any) -> Any:
         return (wave >= 0) if backward else (wave < total)
@@ -58,9 +59,9 @@ def run_waves(
         return lax.while_loop(lambda c: running(c[0]) & matches(kind_of(c[0])), one, carry)
 
     def sweep(carry: Any) -> Any:
-        for kind in sorted(bodies, reverse=backward):
-            carry = loop(lambda k, kind=kind: k == kind, bodies[kind], carry)
-        if len(bodies) < kinds:
+        for kind in sorted(busy, reverse=backward):
+            carry = loop(lambda k, kind=kind: k == kind, busy[kind], carry)
+        if len(busy) < len(bodies):
             carry = loop(lambda k: row(idle, k), lambda _, state: state, carry)
         return carry
 

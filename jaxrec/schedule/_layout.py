@@ -6,6 +6,7 @@ a fixed width, and rows past its count land there (forward behind, backward in f
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ class Layout:
         costs: relative cost of a wave of each width.
         collect: whether every call is reported.
         readers: whether the tables that the backward pass reads are made.
+        fires: how often each cell is fired at most.
         cell_rows: rows of each cell, padding included.
         step_rows: of each cell, rows of a step of the contraction that makes the cotangents of
             outer values; 0 without `readers`.
@@ -80,6 +82,7 @@ class Layout:
     costs: tuple[float, ...]
     collect: bool
     readers: bool
+    fires: tuple[int, ...]
     cell_rows: tuple[int, ...]
     step_rows: tuple[int, ...]
     value_rows: tuple[int, ...]
@@ -91,6 +94,10 @@ class Layout:
     def pad(self) -> int:
         """Free rows on either side of a row space."""
         return self.widths[-1]
+
+    def widths_of(self, cell: int) -> tuple[int, ...]:
+        """Those of the waves of a cell: none is wider than the first that all its calls fit."""
+        return self.widths[: bisect.bisect_left(self.widths, self.fires[cell]) + 1]
 
 
 def widths_of(
@@ -194,6 +201,7 @@ def make_layout(
         costs=costs,
         collect=collect,
         readers=readers,
+        fires=tuple(fires),
         cell_rows=tuple(n + pad for n in fires),
         step_rows=(0,) * len(fires),
         value_rows=tuple(values),

@@ -72,9 +72,8 @@ def run_backward(
     ct_tapes = initial_cotangents(at, cotangents)
     cut_tapes = tapes_by_cell(backward, [cut_types(backward, s) for s in at.program.cells])
     bodies = {
-        kind: _body(replay, spec, width)
+        kind: _body(replay, spec, width) if backward.has_loop(spec) else None
         for kind, spec, width in at.waves_of
-        if backward.has_loop(spec)
     }
     ct_tapes, cut_tapes = _waves.run_waves(
         at.program, at.layout, at.tables, bodies, (ct_tapes, cut_tapes), backward=True
