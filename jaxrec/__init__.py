@@ -22,7 +22,9 @@ from jaxrec._errors import (
     UnsupportedError as UnsupportedError,
 )
 from jaxrec._executor import executor as executor
+from jaxrec._export import export_checks as export_checks
 from jaxrec._rec_fn import rec_fn as rec_fn
+from jaxrec.schedule._handlers import register_handlers as register_handlers
 from jaxrec.trace._control_flow import cond as cond
 from jaxrec.trace._control_flow import switch as switch
 

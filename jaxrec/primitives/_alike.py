@@ -21,6 +21,7 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._batching import Batch, at_front, axis_size, example, with_axis_at
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._examples import with_examples
+from jaxrec.trace._signature import refuse_symbolic
 
 _ROW_BYTES, _ROW_FLOPS = 1 << 17, 1e6
 """What a call puts on tapes, and computes in its most expensive cell, for examples enough."""
@@ -189,6 +190,7 @@ def batched(
         bare: whether the roots' arguments have no axis of lanes, as there is one lane.
     """
     size = axis_size(operands, dims) if size is None else size
+    refuse_symbolic(f"an axis that vmap maps {params.program.name} over", [size])
     mapped = {*_mapped(dims), *apart, *asked}
     if _makes_same_calls(params, mapped, size):
         if _has_one_schedule(params):

@@ -18,8 +18,18 @@ PLATFORMS = tuple(_core.ffi_handlers())
 _OF_XLA = {"cpu": "cpu", "cuda": "CUDA"}
 
 
+def handler_names() -> list[str]:
+    """The names of all handlers."""
+    return sorted({name for handlers in _core.ffi_handlers().values() for name in handlers})
+
+
 def register_handlers() -> None:
-    """Makes the handlers known to XLA; registering them again is harmless."""
+    """Makes the scheduler known to the programs of this process; again, it is harmless.
+
+    Recursive functions do so themselves. A process that runs nothing but programs which another one
+    has exported calls it before: `jaxrec.register_handlers()`, then
+    `jax.export.deserialize(...).call(...)`.
+    """
     # XLA takes a handler after the types of its state. JAX would keep that order only where its
     # devices are there: what is registered before, it hands over with the handlers first.
     for platform in set(PLATFORMS) & set(backends()):

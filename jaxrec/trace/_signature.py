@@ -13,7 +13,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec._compat import aval_of
-from jaxrec._errors import SignatureError
+from jaxrec._errors import SignatureError, UnsupportedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,18 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
             f"{where} is {leaf}, which is not an array. A recursive function is pure: of a "
             "jax.Ref pass what it holds, ref[...], and write to it outside."
         )
+    refuse_symbolic(where, aval.shape)
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def refuse_symbolic(where: str, shape: Sequence[Any]) -> None:
+    """An error for sizes that are symbols, as `jax.export` knows them."""
+    if not all(isinstance(size, int) for size in shape):
+        raise UnsupportedError(
+            f"{where} is of shape [{','.join(map(str, shape))}], which is not all numbers. A "
+            "compiled program has room for so many calls: export it for given sizes, and pad what "
+            "is smaller (jaxrec.data.pack(..., pad_to=...))."
+        )
 
 
 def too_large(where: str, number: Any, dtype: Any) -> OverflowError:
