@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxrec import _compat
 from jaxrec._errors import UnsupportedError
 from jaxrec._host_options import Device, HostOptions, host_options
+from jaxrec.trace._context import current
 
 EXECUTORS = ("graph", "host", "reference")
 
@@ -36,6 +38,12 @@ class Executor(contextlib.ContextDecorator, threading.local):
         self._choice, self._entered = choice, list[Any]()
 
     def __enter__(self) -> None:
+        running = current()
+        if running is not None and not _compat.is_folded(()):
+            raise UnsupportedError(
+                f'executor("{self._choice.name}") inside the body of {running.name}: all calls of a '
+                "recursion run where its outermost one does. Choose an executor there."
+            )
         self._entered.append(_context(self._choice))
         self._entered[-1].__enter__()
 
@@ -76,7 +84,8 @@ def executor(
             `"alone"` always do that.
 
     Raises:
-        UnsupportedError: there is no executor of this name, or it does not have such an option.
+        UnsupportedError: there is no executor of this name, or it does not have such an option; on
+            entering it, that a recursive body does so.
 
     Example:
         >>> import jax

@@ -248,6 +248,18 @@ class TestUnsupported:
         with pytest.raises(jr.UnsupportedError, match=r"collect\(count\) inside the body of count"):
             counting(lambda f, x, n: jr.collect(f)(x, n - 1)[0])(ONE, 2)
 
+    def test_an_executor_inside_a_body(self):
+        def step(f, x, n):
+            with jr.executor("host"):
+                return f(x, n - 1)
+
+        with pytest.raises(
+            jr.UnsupportedError, match=r'executor\("host"\) inside the body of count: .* outermost'
+        ):
+            counting(step)(ONE, 2)
+        with jr.executor("reference"):  # what was refused has changed nothing
+            assert counting(lambda f, x, n: f(x, n - 1))(ONE, 2) == ONE
+
 
 class TestWordsForWhatIsWrong:
     """Mistakes in declarations and branches are told as such."""
