@@ -41,8 +41,8 @@ class Executor(contextlib.ContextDecorator, threading.local):
         running = current()
         if running is not None and not _compat.is_folded(()):
             raise UnsupportedError(
-                f'executor("{self._choice.name}") inside the body of {running.name}: all calls of a '
-                "recursion run where its outermost one does. Choose an executor there."
+                f'executor("{self._choice.name}") inside the body of {running.name}: all calls '
+                "of a recursion run where its outermost one does. Choose an executor there."
             )
         self._entered.append(_context(self._choice))
         self._entered[-1].__enter__()
@@ -111,6 +111,11 @@ def executor(
         raise UnsupportedError(f'executor {name!r} has no options; those given are for "host"')
     options = host_options(workers, devices, place, policy) if name == "host" else None
     return Executor(Choice(name, options))
+
+
+def inside_a_body() -> contextlib.AbstractContextManager[Any]:
+    """Where a recursion becomes a part of the body of another one, which all executors share."""
+    return _context(Choice("graph"))
 
 
 @contextlib.contextmanager

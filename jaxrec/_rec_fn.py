@@ -12,6 +12,7 @@ import jax
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError, UnsupportedError
+from jaxrec._executor import inside_a_body
 from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation
 from jaxrec.primitives._options import Options
@@ -123,7 +124,11 @@ class RecFn:
         running = _context.current()
         # A call that is evaluated while the body around it is traced is no part of it.
         if running is not None and not _compat.is_folded((args, kwargs)):
-            return running.call(*self._bind(args, kwargs, running.program.static_names(self._fun)))
+            bound = self._bind(args, kwargs, running.program.static_names(self._fun))
+            if not _context.differentiates():
+                return running.call(*bound)
+            with _context.left(), inside_a_body():
+                return self._invocation(*bound, around=running).call()
         definition, dynamic = self._bind(args, kwargs)
         invocation = self._invocation(definition, dynamic)
         result = invocation.call()

@@ -61,6 +61,7 @@ from jaxrec._compat._settings import (
 )
 from jaxrec._compat._tracers import (
     current_trace,
+    differentiates_inside,
     evaluates_now,
     is_batched,
     is_folded,
@@ -91,6 +92,7 @@ __all__ = [
     "current_trace",
     "define_impl",
     "devices_of",
+    "differentiates_inside",
     "evaluates_now",
     "inlined",
     "is_batched",

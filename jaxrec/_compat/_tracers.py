@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import partial_eval as _pe
 from jax.core import Tracer
@@ -44,6 +45,16 @@ def is_staged() -> bool:
     trace = _core.trace_ctx.trace
     while trace is not None:
         if isinstance(trace, _pe.DynamicJaxprTrace):
+            return True
+        trace = getattr(trace, "parent_trace", None)
+    return False
+
+
+def differentiates_inside(traces: Sequence[Any]) -> bool:
+    """Whether a derivative is taken of what is recorded now, inside of one of some traces."""
+    trace = _core.trace_ctx.trace
+    while trace is not None and not any(trace is outer for outer in traces):
+        if isinstance(trace, _ad.JVPTrace | _ad.LinearizeTrace):
             return True
         trace = getattr(trace, "parent_trace", None)
     return False

@@ -47,7 +47,16 @@ def _mixes_rows(eqn: JaxprEqn) -> bool:
 
 def waits(name: str) -> bool:
     """Whether an operation of this name may never end, or calls Python."""
-    return name in ("while", "rec") or name.startswith("rec_") or "callback" in name
+    return name == "while" or _recurs(name) or "callback" in name
+
+
+def _recurs(name: str) -> bool:
+    return name == "rec" or name.startswith("rec_")
+
+
+def starts_recursion(ops: Iterable[Op]) -> bool:
+    """Whether some operation is an invocation of a recursive function, or a derivative of one."""
+    return any(_recurs(name) for op in ops for name in names_of(op))
 
 
 def calls_host(ops: Iterable[Op]) -> bool:

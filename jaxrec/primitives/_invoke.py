@@ -29,7 +29,8 @@ from jaxrec.schedule._platform import platform_named
 from jaxrec.split._program import Program
 from jaxrec.split._split import split
 from jaxrec.trace._instance import Definition
-from jaxrec.trace._paths import ROOT
+from jaxrec.trace._pass import Pass
+from jaxrec.trace._paths import ROOT, path_of_derivative
 from jaxrec.trace._program import TracedProgram
 from jaxrec.trace._signature import Signature, leaf_aval, leaf_names, too_large
 
@@ -60,8 +61,9 @@ class Invocation:
         options: Options,
         cache: Traces,
         in_axes: Any = None,
+        around: Pass | None = None,
     ) -> None:
-        self._definition, self._options = definition, options
+        self._definition, self._options, self._around = definition, options, around
         self._args = tuple(args)
         self._leaves, self._tree = jax.tree.flatten(self._args)
         unmapped: list[int | None] = [None] * len(self._leaves)
@@ -116,7 +118,7 @@ class Invocation:
             self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in signature.avals]
         )
         with _compat.without_mesh():
-            source = TracedProgram(self._definition, examples, signature)
+            source = TracedProgram(self._definition, examples, signature, self._around)
         try:
             self._check_axes(source.axes, source.collectives)
             graph, captured = build_graph(source)
@@ -135,6 +137,7 @@ class Invocation:
             args.strong(),
             tuple(captured),
             result.tree,
+            source.has_path,
             hidden,
             lasts,
             closure,
@@ -270,7 +273,7 @@ class Invocation:
         traced, axes = self._traced, self._axes
         leaves = [self._as_array(k) for k in range(len(self._leaves))]
         if traced.hidden:
-            leaves += map(np.asarray, traced.hidden)
+            leaves += self._hidden()
             axes = [*axes, *(None for _ in traced.hidden)]
         outers = [_axis_in_front(leaves[k], axes[k]) for k in traced.outers]
         captured = [_as_array(x, x.dtype) for x in traced.captured]
@@ -281,6 +284,13 @@ class Invocation:
         mapped = tuple(axes[k] is not None for k in traced.outers)
         lanes = 1 if lanes is None else lanes
         return [*outers, *captured, *roots], self._params(mapped, lanes, collect)
+
+    def _hidden(self) -> list[Any]:
+        """The arguments that are none of the user's."""
+        hidden, around = list(map(np.asarray, self._traced.hidden)), self._around
+        if around is not None and self._traced.has_path and not around.probing:
+            hidden[: len(ROOT)] = path_of_derivative(next(around.derivatives))
+        return hidden
 
     def _as_array(self, k: int) -> Any:
         """The array of a leaf of the arguments."""

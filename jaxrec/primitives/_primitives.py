@@ -24,6 +24,7 @@ constant.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,10 +35,12 @@ from jaxrec import _compat
 from jaxrec._checks import checks
 from jaxrec._errors import RUN_TIME_ERRORS, UnsupportedError, from_runtime
 from jaxrec.executors.host._tasks import Kernel
+from jaxrec.invocation._bounds import derived_bound
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import ROWS
 from jaxrec.lowering._example_cell import EXAMPLES
+from jaxrec.primitives._native import is_native
 from jaxrec.split._program import Program
 
 rec_p = Primitive("rec")
@@ -75,10 +78,20 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
             outs = primitive.bind(*operands, **how)
             return outs, [_compat.not_mapped] * len(outs)
         if name in (ROWS, EXAMPLES):
-            how["params"] = how["params"].of_rows(size)
+            how["params"] = _one_each(primitive, how["params"], size, dims)
         return rule(list(map(_compat.typed, operands)), dims, **how)
 
     _compat.register_batching_by_axis(primitive, batched)
+
+
+def _one_each(primitive: Primitive, params: Params, size: int, dims: Sequence[Any]) -> Params:
+    """An invocation for each of some calls: what bounds one of them does so for each."""
+    own = dims[1:] if primitive in (rec_remade_p, rec_schedule_p) else dims  # behind the state
+    is_apart = any(own[k] is not _compat.not_mapped for k in params.controlling)
+    needs_none = primitive in (rec_p, rec_example_p) and is_native(params)
+    if is_apart and params.declared is None and not needs_none:
+        params = dataclasses.replace(params, declared=derived_bound(params))
+    return params.of_rows(size)
 
 
 def compiled(kind: str, fun: Any, params: Params, wrt: Wrt | None = None) -> Any:

@@ -31,6 +31,7 @@ class Traced:
         args: the types of its arguments.
         captured: what it closes over.
         out_tree: the structure of its result.
+        has_path: whether the first of these are the path of the root.
         hidden: arguments that follow those of the user: the path of the root, and that nobody has
             told it what it decides.
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
@@ -44,6 +45,7 @@ class Traced:
     args: Signature
     captured: tuple[Any, ...]
     out_tree: Any
+    has_path: bool
     hidden: tuple[Any, ...]
     lasts: bool
     closure: Closure

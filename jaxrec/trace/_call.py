@@ -187,12 +187,17 @@ def _callee(params: Mapping[str, Any]) -> Any:
     )
 
 
-def _no_derivative(*_: Any, **params: Any) -> Any:
-    name = _callee(params).name
-    raise UnsupportedError(
-        f"jax.grad is applied to a recursive call of {name} inside a recursive body. "
-        f"Apply the transformation to the whole function, outside: jax.grad({name})."
+def no_derivative(name: str) -> str:
+    """What is wrong with a derivative of a function inside its own recursion."""
+    return (
+        f"a derivative (jax.grad, jvp, vjp, linearize or the like) is taken of a recursive call of "
+        f"{name} inside the recursion that {name} is a part of. Take it of the whole function, "
+        f"outside: jax.grad({name})."
     )
+
+
+def _no_derivative(*_: Any, **params: Any) -> Any:
+    raise UnsupportedError(no_derivative(_callee(params).name))
 
 
 def _no_evaluation(*_: Any, **params: Any) -> Any:

@@ -63,6 +63,22 @@ def own_trace() -> None:
     _context.value.own.append(_compat.current_trace())
 
 
+def differentiates() -> bool:
+    """Whether the running body takes a derivative of what is called now."""
+    return _compat.differentiates_inside(_context.value.own)
+
+
+def choosing() -> Pass | None:
+    """The pass whose choices are the graph's: those of what a body differentiates are JAX's."""
+    running = current()
+    return None if running is None or differentiates() else running
+
+
+def left() -> contextlib.AbstractContextManager[Any]:
+    """A context manager inside which no pass is running."""
+    return _context(None)
+
+
 @contextlib.contextmanager
 def entered(value: Pass | None) -> Iterator[None]:
     """A context manager inside which `current()` is `value`."""

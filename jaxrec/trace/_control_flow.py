@@ -67,7 +67,7 @@ def cond(
         >>> float(power(2.0, 10))
         1024.0
     """
-    running = _context.current()
+    running = _context.choosing()
     if running is None:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
     named = {"false_fun": false_fun, "true_fun": true_fun}
@@ -109,7 +109,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         >>> int(count(0, 5))
         5
     """
-    running = _context.current()
+    running = _context.choosing()
     if running is None:
         return jax.lax.switch(index, branches, *operands)
     what = f"a switch in {running.name}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(eq=False)
 class Pass:
-    """One run over the body of an instance: the context in which the user's code runs."""
+    """One run over the body of an instance: the context in which the user's code runs.
+
+    Attributes:
+        program: what it is traced for.
+        instance: whose body runs.
+        probing: whether only the type of its result is asked for.
+        derivatives: numbers the recursions that it takes derivatives of.
+    """
 
     program: TracedProgram
     instance: Instance
     probing: bool
+    derivatives: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
     @property
     def name(self) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec._jaxprs import within
-from jaxrec.trace._call import call_path_p, calls_in, rec_call_p
+from jaxrec.trace._call import call_path, call_path_p, calls_in, rec_call_p
 from jaxrec.trace._evaluate import evaluate
 from jaxrec.trace._instance import Instance
 
@@ -81,6 +81,12 @@ def _with_path(body: ClosedJaxpr, need: set[Instance]) -> ClosedJaxpr:
 
     types = [*body.in_avals, *(jax.typeof(word) for word in ROOT)]
     return jax.make_jaxpr(run)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in types))
+
+
+def path_of_derivative(number: int) -> Path:
+    """The path of the root of what a body differentiates, the so-manieth in it."""
+    high, low = call_path()
+    return _mix((high, low), 0x40000000 + number)
 
 
 def _inner(number: int) -> int:

@@ -21,10 +21,10 @@ from jax.core import ShapedArray
 from jax.extend.core import ClosedJaxpr
 
 from jaxrec import _compat
-from jaxrec._errors import RecursionLimitError, SignatureError
+from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
 from jaxrec.trace import _context
 from jaxrec.trace._body import axes_of, trace_body
-from jaxrec.trace._call import calls_made
+from jaxrec.trace._call import calls_made, no_derivative
 from jaxrec.trace._captures import Bodies, names_of, with_captures
 from jaxrec.trace._closure import Closure, closure_of
 from jaxrec.trace._instance import Definition, Identity, Instance
@@ -74,7 +74,16 @@ class TracedProgram:
         collectives: the operations of their bodies that wait for other devices or lanes.
     """
 
-    def __init__(self, definition: Definition, args: Sequence[Any], signature: Signature) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        args: Sequence[Any],
+        signature: Signature,
+        around: Pass | None = None,
+    ) -> None:
+        if around is not None:
+            _check_apart(definition, around)
+        self._around = around
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
         self._made: list[Instance] = []
@@ -440,6 +449,15 @@ class TracedProgram:
             f"the result of {instance.name} differs from the type {source}:\n  {lines}\n"
             "All paths through a recursive function return one type; convert one of them."
         )
+
+
+def _check_apart(definition: Definition, around: Pass) -> None:
+    """An error for a derivative of a function of which the bodies around are a part."""
+    outer: Pass | None = around
+    while outer is not None:
+        if any(x.definition.key == definition.key for x in outer.instance.chain()):
+            raise UnsupportedError(no_derivative(definition.name))
+        outer = outer.program._around
 
 
 def _specialised(instance: Instance) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec.graph._patience import starts_recursion
 from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
 from jaxrec.lowering._forward import Scheduled, WaveCell, inputs_of, operands, quick_cell
@@ -111,12 +112,17 @@ class Backward:
             fun = self._flat_function(spec, width, own_rows, row_by_row)
             operands = self._operands(spec, width, own_rows)
             try:
-                self._traced[key] = trace_cell(fun, operands, self._policy)
+                self._traced[key] = trace_cell(fun, operands, self._kept(spec))
             except Exception as error:
                 name = self.program.name
                 error.add_note(f"This is from the derivative of the body of {name}.")
                 raise
         return self._traced[key]
+
+    def _kept(self, spec: CellSpec) -> Policy:
+        """Which intermediate results of a cell to keep: of a recursion in it none has a row."""
+        has_recursion = starts_recursion(spec.cell.ops)
+        return jax.checkpoint_policies.nothing_saveable if has_recursion else self._policy
 
     def by_row(self, spec: CellSpec, own_rows: bool) -> list[bool]:
         """For each outer value of a cell, whether it has a row axis."""

@@ -96,9 +96,14 @@ def row_aval(var: Any, axis: int) -> ShapedArray:
 
 
 def _are_alike(traced: TracedCell, other: TracedCell) -> bool:
-    """Whether two traces are the same operations."""
+    """Whether two traces are the same operations, on arrays of as many axes."""
     pairs = ((traced.forward, other.forward), (traced.backward, other.backward))
-    return all([e.primitive for e in a.eqns] == [e.primitive for e in b.eqns] for a, b in pairs)
+    return all(_operations(a) == _operations(b) for a, b in pairs)
+
+
+def _operations(closed: ClosedJaxpr) -> list[Any]:
+    made = [(eqn.primitive, [v.aval.ndim for v in eqn.outvars]) for eqn in closed.eqns]
+    return [*made, [v.aval.ndim for v in closed.jaxpr.outvars]]
 
 
 def _check_rows(traced: TracedCell, other: TracedCell, kept: Sequence[Any]) -> None:
@@ -124,6 +129,7 @@ def _leaf_vars(traced: TracedCell) -> list[Any]:
 
 def _leaf_sources(traced: TracedCell, other: TracedCell) -> tuple[list[Source], list[int]]:
     operands = {v: k for k, v in enumerate(traced.forward.jaxpr.invars)}
+    constant = _constant(traced.forward)
     sources: list[Source] = []
     axes: list[int] = []
     pairs = zip(_leaf_vars(traced), _leaf_vars(other), strict=True)
@@ -131,12 +137,21 @@ def _leaf_sources(traced: TracedCell, other: TracedCell) -> tuple[list[Source], 
         axis = row_axis(var.aval, wide.aval)
         if isinstance(var, Var) and var in operands:
             sources.append(("operand", operands[var]))
-        elif axis is None:
+        elif axis is None or var in constant:
             sources.append(("fixed", k))
         else:
             sources.append(("saved", len(axes)))
             axes.append(axis)
     return sources, axes
+
+
+def _constant(closed: ClosedJaxpr) -> set[Any]:
+    """What follows from no operand; of a row each cell may have its own, such as a basis."""
+    found = set(closed.jaxpr.constvars)
+    for eqn in closed.jaxpr.eqns:
+        if all(a in found for a in eqn.invars if isinstance(a, Var)):
+            found.update(eqn.outvars)
+    return found
 
 
 def _is_fixed(source: Source, traced: TracedCell, other: TracedCell) -> bool:
