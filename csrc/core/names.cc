@@ -60,11 +60,12 @@ std::string limit_text(const Program& program, const Names& names,
          ". If it ends, declare at least as many calls as it makes: rec_fn(max_calls=...).";
 }
 
-// A negative index counts from the end: the size of the axis was added to it already.
-std::string from_the_end(const IndexFault& fault, const Outer& outer) {
-  const int64_t index = fault.index[fault.axis];
-  if (index >= 0) return "";
-  return ", from the end: index " + std::to_string(index - outer.dims[fault.axis]);
+// An index as it is written: to one that counts from the end the size of the axis was added.
+std::vector<int64_t> as_written(const IndexFault& fault, const Outer& outer) {
+  std::vector<int64_t> index(fault.index.begin(), fault.index.end());
+  for (size_t axis = 0; axis < index.size(); ++axis)
+    if (index[axis] < 0) index[axis] -= outer.dims[axis];
+  return index;
 }
 
 }  // namespace
@@ -116,9 +117,9 @@ Status index_error(const Names& names, const std::vector<PathStep>& path, const 
                                 : "an array of shape (" + format_list(outer.dims) + ")";
   return {Code::kIndex,
           "JaxRecError: " + names.function(fault.call->callee) + " read " + name + "[" +
-              format_list(fault.index) + "], which is out of range for " + shape + " (axis " +
-              std::to_string(fault.axis) + from_the_end(fault, outer) + "). Call path: " +
-              format_path(names, path) + ". Check where the index into " + full + " comes from.",
+              format_list(as_written(fault, outer)) + "], which is out of range for " + shape +
+              " (axis " + std::to_string(fault.axis) + "). Call path: " + format_path(names, path) +
+              ". Check where the index into " + full + " comes from.",
           0};
 }
 

@@ -179,11 +179,12 @@ class Interpreter:
         self, array: str, index: Sequence[int], shape: tuple[int, ...], axis: int
     ) -> None:
         sizes = f"{shape[0]} elements" if len(shape) == 1 else f"shape {shape}"
-        # A negative index counts from the end: the size of the axis was added to it already.
-        end = f", from the end: index {index[axis] - shape[axis]}" if index[axis] < 0 else ""
+        # To one that counts from the end the size of the axis was added.
+        written = [k - size if k < 0 else k for k, size in zip(index, shape, strict=True)]
+        element = f"{array.rpartition('.')[2]}[{', '.join(map(str, written))}]"
         raise JaxRecError(
-            f"{self._running.name} read {array.rpartition('.')[2]}[{', '.join(map(str, index))}], "
-            f"which is out of range for an array of {sizes} (axis {axis}{end}). Call path: "
+            f"{self._running.name} read {element}, which is out of range for an array of "
+            f"{sizes} (axis {axis}). Call path: "
             f"{format_path(self._path())}. Check where the index into {array} comes from."
         )
 
