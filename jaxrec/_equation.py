@@ -39,7 +39,7 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     if params.get("vmap_method", "") is None:
         params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
     mesh = jax.sharding.get_abstract_mesh()  # not that around the body, whose context this is
-    with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
+    with _compat.written_at(eqn), eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]
 

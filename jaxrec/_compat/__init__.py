@@ -26,6 +26,7 @@ from jaxrec._compat._jaxprs import (
     scan_counts,
     side_effects,
     without_dead,
+    written_at,
 )
 from jaxrec._compat._meshes import (
     as_if_alone,
@@ -138,4 +139,5 @@ __all__ = [
     "without_checks",
     "without_dead",
     "without_mesh",
+    "written_at",
 ]

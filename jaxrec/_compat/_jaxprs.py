@@ -1,5 +1,6 @@
 """What a jaxpr holds: what its equations call, which effects they have, what nobody reads."""
 
+import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from typing import Any
 
 import jax
 from jax._src import core as _core
+from jax._src import source_info_util as _source_info
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import partial_eval as _pe
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
@@ -113,6 +115,12 @@ def without_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
     results = [True] * len(closed.jaxpr.outvars)
     jaxpr, _ = _pe.dce_jaxpr(closed.jaxpr, results, instantiate=True)
     return ClosedJaxpr(jaxpr, closed.consts)
+
+
+def written_at(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
+    """A context in which operations have the name scopes and the source lines of an equation."""
+    scopes = _source_info.current_name_stack() + eqn.source_info.name_stack
+    return _source_info.user_context(eqn.source_info.traceback, name_stack=scopes)
 
 
 def is_literal(atom: Any) -> bool:
