@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import pickle
+import re
 from typing import Any
 
 import jax
@@ -427,3 +428,18 @@ class TestEvaluatedWhileABodyIsTraced:
         )
         with pytest.raises(jr.UnsupportedError, match=message):
             power(1.0, 2)
+
+
+@pytest.mark.parametrize("derivative", [lambda fun: fun, jax.grad])
+def test_scopes_and_lines_of_bodies_are_in_the_program(derivative):
+    @jr.rec_fn(max_calls=50)
+    def shrink(w, x):
+        with jax.named_scope("layer"):
+            after = jnp.tanh(w @ x)
+        return jr.cond(jnp.sum(x * x) < 0.1, lambda: x, lambda: shrink(w, after))
+
+    fun = derivative(lambda w: jnp.sum(shrink(w, jnp.ones(70))))
+    text = jax.jit(fun).lower(0.5 * jnp.eye(70)).as_text(debug_info=True)
+    assert re.search(r'"[^"]*shrink\.\d+[^"]*layer[^"]*/tanh"', text)
+    line = inspect.getsourcelines(shrink.__wrapped__)[1] + 3
+    assert f'test_trace.py":{line}:' in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -64,14 +65,17 @@ def _plain_function(program: Program, spec: CellSpec, constant: Iterable[Part]) 
     """The cell where values have no axis in front."""
     cell, outer_of = spec.cell, program.binding.outer_of
     apply, ahead = _rules(program, program.graph.functions[cell.function].order)
+    whole = len(cell.exports) - len(cell.compared)
     still_parts = program.deciding.union(constant)
 
     def run(outers: Sequence[Any], exports: Sequence[Any], rows: Sequence[Any]) -> list[list[Any]]:
         env: Env = dict(zip(cell.outers, still(outers, ahead), strict=True))
-        env.update(zip(cell.exports, exports, strict=True))
+        env.update(zip(cell.exports[:whole], exports[:whole], strict=True))
+        compared = dict(zip(cell.compared, exports[whole:], strict=True))
         for parts, values in zip(spec.input_parts, rows, strict=True):
             env.update(zip(parts, still(values, ahead), strict=True))
-        run_ops(cell.ops, env, outer_of, apply)
+        env.update((v, of_control(env[v], x)) for v, x in compared.items() if v in env)
+        run_ops(cell.ops, env, outer_of, apply, compared)
         return [
             [
                 jax.lax.stop_gradient(x) if (c, k) in still_parts else x
@@ -110,8 +114,24 @@ def _plainly(op: Prim, values: list[Any]) -> list[Any]:
     return bind_by_rows(op.eqn, values)
 
 
+@jax.custom_jvp
+def of_control(computed: Any, number: Any) -> Any:
+    """A number as control has it, with the derivative of how a cell computes it."""
+    del computed
+    return number
+
+
+@of_control.defjvp
+def _of_control_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    return of_control(*primals), tangents[0]
+
+
 def run_ops(
-    ops: Sequence[Op], env: Env, outer_of: Mapping[Value, Value], apply: Apply = _plainly
+    ops: Sequence[Op],
+    env: Env,
+    outer_of: Mapping[Value, Value],
+    apply: Apply = _plainly,
+    compared: Mapping[Value, Any] = types.MappingProxyType({}),
 ) -> None:
     """Runs call-free operations in order, adding their results to the environment.
 
@@ -120,6 +140,7 @@ def run_ops(
         env: the values known so far.
         outer_of: the values that stand for an outer one, which is known instead.
         apply: evaluates one; left out, as it was traced.
+        compared: results that are numbers of control.
     """
     for op in ops:
         if isinstance(op, Prim):
@@ -127,7 +148,8 @@ def run_ops(
         else:
             assert isinstance(op, Switch)
             outs = _run_switch(op, env, outer_of, apply)
-        env.update(zip(op.outputs, outs, strict=True))
+        for v, x in zip(op.outputs, outs, strict=True):
+            env[v] = of_control(x, compared[v]) if v in compared else x
 
 
 def _run_switch(op: Switch, env: Env, outer_of: Mapping[Value, Value], apply: Apply) -> list[Any]:
@@ -197,7 +219,7 @@ def wave_function(
 
     def run(outers: Sequence[Any], exports: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         try:
-            with inside_a_cell():
+            with inside_a_cell(), jax.named_scope(spec.cell.name):
                 return batched(list(outers), list(exports), list(inputs), numbers(width))
         except NotImplementedError as error:
             raise UnsupportedError(

@@ -54,6 +54,7 @@ from jaxrec.graph._renamed import renamed
 from jaxrec.graph._unread import without_unread
 from jaxrec.split._binding import Binding, bind
 from jaxrec.split._cells import split_cells
+from jaxrec.split._compared import is_product, summed
 from jaxrec.split._outer import find_outers
 
 _PRODUCT_FLOPS = 1e4
@@ -166,12 +167,13 @@ def _is_short(op: Prim) -> bool:
 def _callers_compute(graph: Graph, binding: Binding, number: int, test: _Test) -> bool:
     """Whether what a test reads is made by the callers, and not by calls that they wait for."""
     read, calls = test.reads, [call for call in graph.calls if call.callee == number]
-    passed = [
-        atom
-        for call in calls
-        for param, atom in graph.arguments(call)
-        if param in read and atom in graph.makers
-    ]
+    pairs = [pair for call in calls for pair in graph.arguments(call) if pair[0] in read]
+    passed = [atom for _, atom in pairs if atom in graph.makers]
+    # Of a product and a sum XLA makes one operation, which rounds once: calls would be told what
+    # does not hold of the numbers that they get.
+    sums = summed(graph, test.ops)
+    if any(param in sums and is_product(graph, atom) for param, atom in pairs):
+        return False
     if len(test.ops) * len(calls) > _MOST_COPIES or all(map(binding.is_control, passed)):
         return False
     return all(isinstance(graph.makers[atom], Prim) for atom in passed)

@@ -36,6 +36,7 @@ from jaxrec.graph._ir import (
 from jaxrec.graph._patience import has_to_wait
 from jaxrec.graph._work import decides_work
 from jaxrec.split import _scalar
+from jaxrec.split._compared import compared, read_by_cells, rounded_in
 from jaxrec.split._demand import Demand, find_demand
 
 
@@ -72,12 +73,14 @@ class Binding(Arrays):
         demanded: values that control needs and that follow from what cells compute.
         imports: those of them that the machine reads from tapes; it computes the others from these.
         deciding: values that decide which calls are made.
+        compared: floats that cells take from control, and compute for their derivatives alone.
     """
 
     computable: frozenset[Value]
     demanded: frozenset[Value] = frozenset()
     imports: frozenset[Value] = frozenset()
     deciding: frozenset[Value] = frozenset()
+    compared: frozenset[Value] = frozenset()
 
     def is_control(self, atom: Atom) -> bool:
         """Whether the control machine can supply a value."""
@@ -103,17 +106,19 @@ class Binding(Arrays):
 def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
     """Splits the values of a graph between the planes."""
     arrays = _arrays_of(graph, outer_of)
-    kept: frozenset[Value] = frozenset()
+    rounded, kept = rounded_in(graph), frozenset[Value]()
+    again = read_by_cells(graph, rounded)
     while True:
         binding = _bind_keeping(graph, arrays, kept)
-        demand = _demand(graph, binding)
+        demand = _demand(graph, binding, again)
         if not demand.params:
-            return dataclasses.replace(
+            binding = dataclasses.replace(
                 binding,
                 demanded=demand.values,
                 imports=demand.imports,
                 deciding=_deciding_values(graph),
             )
+            return dataclasses.replace(binding, compared=compared(graph, binding, rounded))
         kept |= demand.params
 
 
@@ -138,13 +143,13 @@ def _scalar_params(graph: Graph, outer_of: dict[Value, Value]) -> set[Value]:
     }
 
 
-def _demand(graph: Graph, binding: Binding) -> Demand:
+def _demand(graph: Graph, binding: Binding, again: frozenset[Value]) -> Demand:
     """What control needs beyond what it can compute, and where it takes it from.
 
     The machine could compute more if it had every scalar argument and every scalar result of a
     call or of a choice between cells. Where a choice needs such a value, or an operation on such
     values, the machine computes it from imports of them, since it would take a cell more to do so;
-    where it needs any other result of a cell, it imports that.
+    where it needs any other result of a cell, or one that cells read `again`, it imports that.
     """
     results = {
         value
@@ -156,7 +161,7 @@ def _demand(graph: Graph, binding: Binding) -> Demand:
     }
     seeds = _scalar_params(graph, binding.outer_of) | results
     wide = _computable(graph, binding, seeds)
-    return find_demand(graph, binding, wide)
+    return find_demand(graph, binding, wide - again)
 
 
 def _arrays_of(graph: Graph, outer_of: dict[Value, Value]) -> Arrays:

@@ -50,7 +50,8 @@ class Cell:
         name: as reports print it.
         ops: its operations, in order.
         outers: outer values that it reads (values at the root).
-        exports: control scalars that it reads, one a call.
+        exports: control scalars that it reads, one a call; the last of them are those `compared`.
+        compared: floats that it takes from control, and computes for their derivatives alone.
         inputs: tape values that it reads.
         outputs: what it writes to tapes: the atom to evaluate and the value it is known as.
     """
@@ -61,6 +62,7 @@ class Cell:
     ops: tuple[Op, ...]
     outers: tuple[Value, ...]
     exports: tuple[Value, ...]
+    compared: tuple[Value, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[tuple[Atom, Value], ...]
 
@@ -241,14 +243,19 @@ class _Splitter:
         inner = {v for op in all_ops if isinstance(op, Switch) for v in _inner_values(op)}
         free = [a for a in dict.fromkeys(needed) if isinstance(a, Value) and a not in made | inner]
         root = self.binding.outer_of
+        exports = [a for a in free if a not in root and self.binding.is_export(a)]
+        inputs = [a for a in free if a not in root and not self.binding.is_export(a)]
+        own = [*inputs, *(v for op in all_ops for v in op.outputs)]
+        compared = [v for v in own if v in self.binding.compared]
         cell = Cell(
             index=len(self.cells),
             function=function,
             name=name,
             ops=tuple(all_ops),
             outers=tuple(dict.fromkeys(root[a] for a in free if a in root)),
-            exports=tuple(a for a in free if a not in root and self.binding.is_export(a)),
-            inputs=tuple(a for a in free if a not in root and not self.binding.is_export(a)),
+            exports=(*exports, *compared),
+            compared=tuple(compared),
+            inputs=tuple(inputs),
             outputs=tuple(outputs),
         )
         self.cells.append(cell)
