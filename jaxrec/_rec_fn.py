@@ -72,11 +72,18 @@ class RecFn:
     def _origin(self) -> tuple[Any, ...]:
         return id(self._taken_from), self._owner, *map(id, self._bound)
 
+    def __copy__(self) -> RecFn:
+        return self  # as a function
+
     def __deepcopy__(self, memo: Any) -> RecFn:
-        return self  # as a function, which is no part of the object that holds it
+        return self  # which is no part of the object that holds it
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """It is pickled by its name, as a function is, and by the options that it was given."""
+        """It is pickled by its name, as a function is, and by the options that it was given.
+
+        One that a function made has no name by which others find it: it is what it was made of, for
+        whoever pickles functions by their code. It names itself, so that is filled in afterwards.
+        """
         module = sys.modules.get(getattr(self._fun, "__module__", ""))
         holder = (*self._bound, self._owner or module)[0]
         is_there = getattr(getattr(holder, self._name, None), "_options", None) is self._options
@@ -86,7 +93,13 @@ class RecFn:
             return getattr, (*self._bound, self._name)
         if self._owner is not None:
             return getattr, (self._owner, self._name)
-        return getattr(self._fun, "__qualname__", self._name)
+        name = getattr(self._fun, "__qualname__", self._name)
+        if "<locals>" not in name:
+            return name
+        return RecFn.__new__, (RecFn,), (self._fun, self._options, self._static_by)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)
 
     def _copy(self) -> RecFn:
         other = RecFn.__new__(RecFn)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import io
+import marshal
 import pickle
 import re
+import types
 from typing import Any
 
 import jax
@@ -93,6 +96,30 @@ def count_runs():
     return power, runs
 
 
+class ByCode(pickle.Pickler):
+    """Pickles functions that functions made by their code and what they close over."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, types.FunctionType) or "<locals>" not in obj.__qualname__:
+            return NotImplemented
+        code = marshal.dumps(obj.__code__), obj.__name__, obj.__qualname__
+        cells = [cell.cell_contents for cell in obj.__closure__ or ()]
+        return _function, code, cells, None, None, _close_over
+
+
+def _function(code: bytes, name: str, qualname: str) -> Any:
+    inner = marshal.loads(code)
+    cells = tuple(types.CellType() for _ in inner.co_freevars)
+    made = types.FunctionType(inner, globals(), name, None, cells)
+    made.__qualname__ = qualname
+    return made
+
+
+def _close_over(function: Any, values: Any) -> None:
+    for cell, value in zip(function.__closure__ or (), values, strict=True):
+        cell.cell_contents = value
+
+
 class TestTracing:
     def test_a_copy_of_what_holds_a_function_holds_the_same(self):
         power, runs = count_runs()
@@ -149,6 +176,23 @@ class TestTracing:
         other = Scaled(3).power.with_options(max_calls=9)
         for made in (pickle.loads(pickle.dumps(other)), copy.copy(other)):
             assert made(2) == 9
+
+    def test_a_function_that_a_function_made_is_pickled_by_what_it_is_made_of(self):
+        def made(factor):
+            @jr.rec_fn(max_calls=9)
+            def power(x, n):
+                return jr.cond(n == 0, lambda: x, lambda: factor * power(x, n - 1))
+
+            return power
+
+        file = io.BytesIO()
+        ByCode(file).dump({"first": made(2.0), "other": made(3.0).with_options(max_calls=2)})
+        again = pickle.loads(file.getvalue())
+        assert again["first"](1.0, 3) == 8.0
+        with pytest.raises(jr.CapacityError, match="max_calls is 2"):
+            again["other"](1.0, 3)
+        with pytest.raises((AttributeError, pickle.PicklingError), match=r"<locals>\.power"):
+            pickle.dumps(made(2.0))
 
     def test_a_bound_method_is_one_to_jax(self):
         scaled, other = Scaled(3), Scaled(3)

@@ -84,7 +84,7 @@ def _with_path(body: ClosedJaxpr, need: set[Instance]) -> ClosedJaxpr:
 
 
 def path_of_derivative(number: int) -> Path:
-    """The path of the root of what a body differentiates, the so-manieth in it."""
+    """The path of the root of a recursion that a body differentiates, which has a number there."""
     high, low = call_path()
     return _mix((high, low), 0x40000000 + number)
 
