@@ -242,6 +242,7 @@ def test_gradients(pair):
     assert_close(total(W), sum(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["host", "reference"])
 def test_executors(pair, executor):
     fun, plain = pair
