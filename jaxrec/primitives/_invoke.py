@@ -129,7 +129,6 @@ class Invocation:
         assert result is not None
         args = source.entry.args  # a number of Python has taken the type of arrays that follow it
         program = split(graph)
-        hidden = (*(ROOT if source.has_path else ()), *program.root_told)
         lasts = not source.axes and all(map(_compat.is_concrete, captured))
         traced = Traced(
             graph,
@@ -138,7 +137,6 @@ class Invocation:
             tuple(captured),
             result.tree,
             source.has_path,
-            hidden,
             lasts,
             closure,
             others,

@@ -18,6 +18,7 @@ from jaxrec.graph._ir import Graph
 from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.split._program import Program
 from jaxrec.trace._closure import Closure
+from jaxrec.trace._paths import ROOT
 from jaxrec.trace._signature import Signature, strong
 
 
@@ -31,9 +32,7 @@ class Traced:
         args: the types of its arguments.
         captured: what it closes over.
         out_tree: the structure of its result.
-        has_path: whether the first of these are the path of the root.
-        hidden: arguments that follow those of the user: the path of the root, and that nobody has
-            told it what it decides.
+        has_path: whether it takes its call path as arguments.
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
             is a traced value that it closes over or the size of an axis of `shard_map`.
         closure: what the functions close over, to see whether it changes.
@@ -46,10 +45,14 @@ class Traced:
     captured: tuple[Any, ...]
     out_tree: Any
     has_path: bool
-    hidden: tuple[Any, ...]
     lasts: bool
     closure: Closure
     others: tuple[str, ...]
+
+    @functools.cached_property
+    def hidden(self) -> tuple[Any, ...]:
+        """Arguments that follow the user's: the path of the root, and that nobody has told it."""
+        return (*(ROOT if self.has_path else ()), *self.program.root_told)
 
     @functools.cached_property
     def dtypes(self) -> tuple[Any, ...]:

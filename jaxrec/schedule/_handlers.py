@@ -29,6 +29,10 @@ def register_handlers() -> None:
     Recursive functions do so themselves. A process that runs nothing but programs which another one
     has exported calls it before: `jaxrec.register_handlers()`, then
     `jax.export.deserialize(...).call(...)`.
+
+    Example:
+        >>> import jaxrec as jr
+        >>> jr.register_handlers()
     """
     # XLA takes a handler after the types of its state. JAX would keep that order only where its
     # devices are there: what is registered before, it hands over with the handlers first.
