@@ -136,6 +136,11 @@ class Instance:
             yield link
             link = link.caller
 
+    @property
+    def specialised(self) -> int:
+        """How many functions of its name call one another, up to this one."""
+        return sum(x.name == self.name for x in self.chain())
+
     def let_go(self) -> None:
         """Forgets what leads to the user's values, once the graph is built.
 

@@ -34,11 +34,11 @@ from jaxrec.trace._loops import without_loops
 from jaxrec.trace._modules import check_initialised, kept_by
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._paths import add_paths
+from jaxrec.trace._refusals import after_widening, ever_new, mismatch
 from jaxrec.trace._scope import Scope
 from jaxrec.trace._signature import (
     Signature,
     accepts,
-    argument_differences,
     common,
     differences,
     is_firmer,
@@ -46,7 +46,6 @@ from jaxrec.trace._signature import (
     leaf_aval,
     leaf_names,
     result_aval,
-    show,
     strong,
     traced_aval,
 )
@@ -121,17 +120,17 @@ class TracedProgram:
             self._trace_until_arguments_hold(definition, signature, names)
         except RecursionError as error:
             innermost = self.instances[-1]
-            if _specialised(innermost) < _NESTED:
+            if innermost.specialised < _NESTED:
                 error.add_note(
                     f"This is from tracing {definition.name}. Does it call a function that calls "
                     "itself and is no rec_fn? Decorate that one too."
                 )
                 raise
-            raise RecursionLimitError(_ever_new(innermost)) from None
+            raise RecursionLimitError(ever_new(innermost)) from None
         except TypeError as error:
             if not self._widenings:
                 raise
-            raise SignatureError(_after_widening(self._widenings, error)) from error
+            raise SignatureError(after_widening(self._widenings, error)) from error
         for instance in self.instances:
             captured = names_of(instance.definition.fun, instance.captures)
             instance.names = (*instance.names, *captured)
@@ -197,8 +196,8 @@ class TracedProgram:
         instance = Instance(len(self.instances), definition, args, names, closure, caller)
         self._made.append(instance)
         self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]
-        if _specialised(instance) > _MAX_SPECIALISED:
-            raise RecursionLimitError(_ever_new(instance))
+        if instance.specialised > _MAX_SPECIALISED:
+            raise RecursionLimitError(ever_new(instance))
         self.instances.append(instance)
         self._by_definition.setdefault(definition, []).append(instance)
         return instance
@@ -266,7 +265,7 @@ class TracedProgram:
         same = next((x for x in alike if x.closure is None or x.closure.holds()), None)
         if same is not None or not recursive:
             return same
-        raise SignatureError(_mismatch(caller.name, recursive[0], got, names))
+        raise SignatureError(mismatch(caller.name, recursive[0], got, names))
 
     def result_of(self, instance: Instance) -> Signature:
         """The result type of a function, inferred now if it is not known."""
@@ -460,35 +459,6 @@ def _check_apart(definition: Definition, around: Pass) -> None:
         outer = outer.program._around
 
 
-def _specialised(instance: Instance) -> int:
-    """How many functions of one name call one another, up to this one."""
-    return sum(x.name == instance.name for x in instance.chain())
-
-
-def _ever_new(instance: Instance) -> str:
-    name, nested = instance.name, _specialised(instance)
-    static = ", ".join(f"{key}={value!r}" for key, value in instance.definition.static)
-    if not static:
-        return (
-            f"{name} is made anew inside of a recursive body, and {nested} of them call one "
-            f"another: define {name} once, outside of what calls it, and pass it what it reads."
-        )
-    return (
-        f"{name} is another function for every value of its static arguments, and {nested} of them "
-        f"call one another, the last with ({static}). Does the recursion over static arguments "
-        "end? By a static argument choose with Python's if: jaxrec.cond traces both branches. If "
-        "it has to be so deep, pass what changes from call to call as an array."
-    )
-
-
-def _after_widening(widenings: Sequence[str], error: Exception) -> str:
-    lines = "\n  ".join(widenings)
-    return (
-        f"{error}\nAn argument that is first a Python number was given the type of the array that "
-        f"a recursive call passes in its place:\n  {lines}\nConvert one of the two."
-    )
-
-
 def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
     return [
         jax.lax.convert_element_type(x, want.dtype)
@@ -496,16 +466,3 @@ def _cast(leaves: list[Any], expected: Signature) -> list[Any]:
         else x
         for x, want in zip(leaves, expected.avals, strict=True)
     ]
-
-
-def _mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
-    of = callee.definition.arg_names
-    lines = "\n  ".join(argument_differences(callee.args, got, of, names))
-    types = ", ".join(
-        f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True)
-    )
-    return (
-        f"{caller} calls {callee.name} with arguments that differ from its definition:\n  {lines}\n"
-        f"Every call of a recursive function has the same types, here ({types}). Convert the "
-        "arguments, or make what varies a static argument."
-    )

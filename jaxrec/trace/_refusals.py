@@ -1,0 +1,48 @@
+"""What the errors of tracing say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxrec.trace._instance import Instance
+from jaxrec.trace._signature import Signature, argument_differences, show
+
+
+def ever_new(instance: Instance) -> str:
+    """That functions are made without end, one in the body of another."""
+    name, nested = instance.name, instance.specialised
+    static = ", ".join(f"{key}={value!r}" for key, value in instance.definition.static)
+    if not static:
+        return (
+            f"{name} is made anew inside of a recursive body, and {nested} of them call one "
+            f"another: define {name} once, outside of what calls it, and pass it what it reads."
+        )
+    return (
+        f"{name} is another function for every value of its static arguments, and {nested} of them "
+        f"call one another, the last with ({static}). Does the recursion over static arguments "
+        "end? By a static argument choose with Python's if: jaxrec.cond traces both branches. If "
+        "it has to be so deep, pass what changes from call to call as an array."
+    )
+
+
+def after_widening(widenings: Sequence[str], error: Exception) -> str:
+    """What went wrong once the types of some arguments had been widened."""
+    lines = "\n  ".join(widenings)
+    return (
+        f"{error}\nAn argument that is first a Python number was given the type of the array that "
+        f"a recursive call passes in its place:\n  {lines}\nConvert one of the two."
+    )
+
+
+def mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
+    """That a call has other types than the function was traced for."""
+    of = callee.definition.arg_names
+    lines = "\n  ".join(argument_differences(callee.args, got, of, names))
+    types = ", ".join(
+        f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True)
+    )
+    return (
+        f"{caller} calls {callee.name} with arguments that differ from its definition:\n  {lines}\n"
+        f"Every call of a recursive function has the same types, here ({types}). Convert the "
+        "arguments, or make what varies a static argument."
+    )
