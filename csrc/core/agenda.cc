@@ -11,22 +11,25 @@ namespace {
 
 class Scheduler {
  public:
-  Scheduler(const Program& program, const Values& values, Span<const int64_t> widths,
-            Span<const double> costs)
-      : program_(program), values_(values), widths_(widths) {
-    const size_t n = widths.size(), kinds = costs.size() / n;
+  Scheduler(const Program& program, const Values& values, const WaveOptions& options)
+      : program_(program), values_(values), widths_(options.widths) {
+    const size_t n = widths_.size(), kinds = options.costs.size() / n;
     for (size_t i = 0; i < kinds; ++i) {
-      costs_.emplace_back(costs.begin() + i * n, n);
-      covers_.emplace_back(widths, costs_.back());
+      costs_.emplace_back(options.costs.begin() + i * n, n);
+      covers_.emplace_back(widths_, costs_.back());
     }
   }
 
   Agenda run() {
-    find_consumers();
-    find_ranks();
-    find_limits();
     start();
+    find_limits();
     for (int32_t cell; (cell = next_cell()) >= 0;) fire(cell);
+    return std::move(agenda_);
+  }
+
+  Agenda run_sweeps() {
+    start();
+    while (next_cell() >= 0) sweep();
     return std::move(agenda_);
   }
 
@@ -107,6 +110,8 @@ class Scheduler {
   }
 
   void start() {
+    find_consumers();
+    find_ranks();
     find_places();
     for (int32_t i = 0; i < num_firings(); ++i)
       if (waiting_[i] == 0) ready(i);
@@ -156,11 +161,17 @@ class Scheduler {
   void fire(int32_t cell) {
     const int32_t count = is_complete(cell) ? ready_[cell].size()
                                             : std::min(ready_[cell].size(), limits_[kind(cell)]);
-    const int32_t begin = static_cast<int32_t>(agenda_.order.size());
+    const int32_t first = take(cell, count);
+    cut(cell, first, count);
+    for (int32_t i = first; i < first + count; ++i) release(agenda_.order[i]);
+  }
+
+  // Takes ready firings out; where they begin in the order.
+  int32_t take(int32_t cell, int32_t count) {
+    const auto first = static_cast<int32_t>(agenda_.order.size());
     for (int32_t i = 0; i < count; ++i) agenda_.order.push_back(places_[cell][ready_[cell].take()]);
     unfired_[cell] -= count;
-    cut(cell, begin, count);
-    for (int32_t i = begin; i < begin + count; ++i) release(agenda_.order[i]);
+    return first;
   }
 
   void cut(int32_t cell, int32_t begin, int32_t count) {
@@ -168,8 +179,19 @@ class Scheduler {
     int32_t first = begin;
     for (int32_t width : cut_) {
       const int32_t size = std::min(static_cast<int32_t>(widths_[width]), begin + count - first);
-      agenda_.waves.push_back({width, first, size});
+      agenda_.waves.push_back({cell, width, first, size});
       first += size;
+    }
+  }
+
+  // A wave of each cell; what one of them makes ready, those after it may take.
+  void sweep() {
+    for (size_t c = 0; c < ready_.size(); ++c) {
+      const auto cell = static_cast<int32_t>(c);
+      const int32_t count = std::min(ready_[c].size(), static_cast<int32_t>(widths_[0]));
+      const int32_t first = take(cell, count);
+      agenda_.waves.push_back({cell, 0, first, count});
+      for (int32_t i = first; i < first + count; ++i) release(agenda_.order[i]);
     }
   }
 
@@ -200,10 +222,10 @@ class Scheduler {
 
 }  // namespace
 
-Agenda make_agenda(const Program& program, const Values& values, Span<const int64_t> widths,
-                   Span<const double> costs) {
+Agenda make_agenda(const Program& program, const Values& values, const WaveOptions& options) {
   if (values.firings.empty()) return {};
-  return Scheduler(program, values, widths, costs).run();
+  Scheduler scheduler(program, values, options);
+  return options.sweeps ? scheduler.run_sweeps() : scheduler.run();
 }
 
 }  // namespace jaxrec

@@ -5,6 +5,9 @@
 // trees of one cell and waves of a fixed width this gives the fewest waves (Hu, "Parallel
 // sequencing and assembly line problems", 1961), so rows are computed in vain only where the
 // dependencies force it.
+//
+// Where it takes long to look which cell comes next, as on an accelerator that its host waits for,
+// the waves come in *sweeps*: one of each cell, in order, those of which nothing is ready empty.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +20,10 @@
 
 namespace jaxrec {
 
-/// Firings `order[first, first + count)` run as one wave of width number `width`.
+/// Firings `order[first, first + count)` of a cell run as one wave of width number `width`. Only a
+/// wave of a sweep may be empty.
 struct AgendaWave {
+  int32_t cell;
   int32_t width;
   int32_t first;
   int32_t count;
@@ -29,9 +34,14 @@ struct Agenda {
   std::vector<AgendaWave> waves;
 };
 
-/// `costs` are those of a wave of each width, of all cells alike, or of cell after cell.
+/// What waves may be.
+struct WaveOptions {
+  Span<const int64_t> widths;
+  Span<const double> costs;  // of a wave of each width, of all cells alike, or of cell after cell
+  bool sweeps = false;       // whether they come in sweeps, then of one width
+};
+
 /// A pure function of its arguments. Ties are broken by the number of the cell, then of the firing.
-Agenda make_agenda(const Program& program, const Values& values, Span<const int64_t> widths,
-                   Span<const double> costs);
+Agenda make_agenda(const Program& program, const Values& values, const WaveOptions& options);
 
 }  // namespace jaxrec

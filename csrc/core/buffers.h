@@ -37,6 +37,11 @@ class Buffers {
   /// How many elements of the buffer taken last belong to the schedule, if not all.
   void wrote(int64_t elements) { written_[at_ - 1] = elements; }
 
+  /// Leaves the next buffers alone.
+  void pass(size_t count) {
+    for (; count > 0; --count) written_[at_++] = 0;
+  }
+
   Span<int32_t> take_ints(const char* what) {
     const Array array = take(DType::kI32, 1, what);
     return {array.as<int32_t>(), ok() ? static_cast<size_t>(array.size()) : 0};

@@ -37,7 +37,7 @@ class Divider {
     carry_results();
     order();
     return lay_out(out_.program, *schedule_.frames, out_.values,
-                   {options_.widths, costs(), schedule_.collect}, out_.layout);
+                   {{options_.widths, costs()}, schedule_.collect}, out_.layout);
   }
 
  private:

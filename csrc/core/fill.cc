@@ -25,13 +25,11 @@ class Filler : private Buffers {
         options_.capacity.size() != 2 * static_cast<size_t>(program_.num_classes))
       return program_error("capacity needs two numbers a class");
     info();
-    waves();
-    for (size_t i = 0; i < program_.cells.size() && ok(); ++i) cell_buffers(i);
+    if (options_.waves) waves_and_cells();
+    else pass(1 + num_cell_buffers());
     if (ok()) result_buffers();
-    for (int32_t c = 0; c < program_.num_classes && ok(); ++c) class_buffers(c);
-    if (ok()) write_reads();
-    if (ok() && options_.readers) write_readers();
-    if (ok()) write_cells();
+    if (options_.waves) reads_and_exports();
+    else pass(static_cast<size_t>(program_.num_classes));
     if (schedule_.collect && ok()) collected();
     if (options_.written != nullptr) *options_.written = written();
     return status();
@@ -46,11 +44,28 @@ class Filler : private Buffers {
 
   size_t num_buffers() const {
     const Function& entry = program_.entry_function();
-    size_t n =
-        2 + static_cast<size_t>(program_.num_classes) + entry.data.size() + entry.results.size();
+    const size_t n = 2 + static_cast<size_t>(program_.num_classes) + entry.data.size() +
+                     entry.results.size() + num_cell_buffers();
+    return n + (schedule_.collect ? entry.results.size() + 1 + entry.control.size() : 0);
+  }
+
+  size_t num_cell_buffers() const {
+    size_t n = 0;
     for (const Cell& cell : program_.cells)
       n += cell.inputs.size() + cell.outputs.size() + cell.exports.size() + 1;
-    return n + (schedule_.collect ? entry.results.size() + 1 + entry.control.size() : 0);
+    return n;
+  }
+
+  void waves_and_cells() {
+    waves();
+    for (size_t i = 0; i < program_.cells.size() && ok(); ++i) cell_buffers(i);
+  }
+
+  void reads_and_exports() {
+    for (int32_t c = 0; c < program_.num_classes && ok(); ++c) class_buffers(c);
+    if (ok()) write_reads();
+    if (ok() && options_.readers) write_readers();
+    if (ok()) write_cells();
   }
 
   int64_t padded(int64_t rows) const { return rows + 2 * static_cast<int64_t>(layout_.pad); }

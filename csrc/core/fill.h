@@ -15,6 +15,9 @@ struct FillOptions {
   bool readers = true;
   /// If it is not null: how many elements of each buffer, from its first, belong to the schedule.
   std::vector<int64_t>* written = nullptr;
+  /// Without it all is left alone, whatever its size, but what tells the results: `info`, their
+  /// value rows, and what belongs to collected calls.
+  bool waves = true;
 };
 
 /// The buffers, in order (int32 but for the typed control values):

@@ -16,7 +16,7 @@ class LayoutBuilder {
       : program_(program), frames_(frames), values_(values), options_(options), out_(out) {}
 
   Status run() {
-    out_.pad = static_cast<int32_t>(options_.widths[options_.widths.size() - 1]);
+    out_.pad = static_cast<int32_t>(options_.of_waves.widths[options_.of_waves.widths.size() - 1]);
     out_.lanes = static_cast<int32_t>(frames_.roots.size());
     for (const Cell& cell : program_.cells) {
       out_.max_in = std::max(out_.max_in, static_cast<int32_t>(cell.inputs.size()));
@@ -75,16 +75,15 @@ class LayoutBuilder {
   }
 
   void waves() {
-    Agenda agenda = options_.agenda != nullptr
-                        ? *options_.agenda
-                        : make_agenda(program_, values_, options_.widths, options_.costs);
+    Agenda agenda = options_.agenda != nullptr ? *options_.agenda
+                                               : make_agenda(program_, values_, options_.of_waves);
     out_.order = std::move(agenda.order);
     out_.output_rows.resize(values_.producers.size());
-    for (const AgendaWave& wave : agenda.waves) add_wave(wave.width, wave.first, wave.count);
+    for (const AgendaWave& wave : agenda.waves) add_wave(wave);
   }
 
-  void add_wave(int32_t width, int32_t first, int32_t count) {
-    const int32_t number = values_.firings[out_.order[first]].cell;
+  void add_wave(const AgendaWave& wave) {
+    const auto [number, width, first, count] = wave;
     const Cell& cell = program_.cells[number];
     out_.waves.push_back({number, width, count, block(next_cell_, number, count), first});
     const size_t out_at = out_.out_starts.size();

@@ -13,8 +13,8 @@ namespace jaxrec {
 /// Firings of one cell that run as one batch: `Layout::order[first, first + count)`.
 struct Wave {
   int32_t cell;
-  int32_t width;  // number of the width it is computed at
-  int32_t count;
+  int32_t width;     // number of the width it is computed at
+  int32_t count;     // 0: of a sweep, and nothing of the cell is ready
   int32_t cell_row;  // of its first firing among its cell's
   int32_t first;
 };
@@ -46,8 +46,7 @@ struct Layout {
 };
 
 struct LayoutOptions {
-  Span<const int64_t> widths;
-  Span<const double> costs;  // as `make_agenda` takes them
+  WaveOptions of_waves;
   bool collect = false;
   bool waves = true;               // else only what does not depend on them
   const Agenda* agenda = nullptr;  // waves that have run already; else they are chosen here

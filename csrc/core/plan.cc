@@ -16,8 +16,10 @@ constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostWidth = 1 << 24;
 constexpr size_t kWholePath = 64;  // a path that is asked for is shown whole up to so many calls
 
-Status check_widths(Span<const int64_t> widths, Span<const double> costs, size_t cells) {
+Status check_waves(const WaveOptions& options, size_t cells) {
+  const auto& [widths, costs, sweeps] = options;
   const size_t n = widths.size();
+  if (sweeps && n != 1) return program_error("waves of sweeps are of one width");
   if (n == 0 || (costs.size() != n && costs.size() != n * cells))
     return program_error("expected a width, and a cost for each width, or for each of each cell");
   int64_t last = 0;
@@ -83,15 +85,14 @@ Status plan_unguarded(const Request& request, Schedule& out) {
   if (status = number_frames(out.program, out.expansion, *out.frames); !status.ok()) return status;
   out.values = walk(out.program, *out.frames, request.lanes);
   return lay_out(out.program, *out.frames, out.values,
-                 {request.widths, request.costs, request.collect, request.waves}, out.layout);
+                 {request.of_waves(), request.collect, request.waves}, out.layout);
 }
 
 }  // namespace
 
 Status bind_request(const Request& request, Program& program, std::vector<Outer>& outers) {
   if (Status status = decode(request.program, program); !status.ok()) return status;
-  if (Status status = check_widths(request.widths, request.costs, program.cells.size());
-      !status.ok())
+  if (Status status = check_waves(request.of_waves(), program.cells.size()); !status.ok())
     return status;
   if (Status status = check_roots(request, program); !status.ok()) return status;
   return bind_outers(program.outers, request.outers, request.outer_lanes, request.lanes, outers);
@@ -110,14 +111,14 @@ Status plan(const Request& request, Schedule& out) {
   return guarded([&] { return plan_unguarded(request, out); });
 }
 
-Status lay_out(Span<const int64_t> widths, Span<const double> costs, Schedule& schedule) {
+Status lay_out(const WaveOptions& options, Schedule& schedule) {
   return guarded([&] {
-    if (Status status = check_widths(widths, costs, schedule.program.cells.size()); !status.ok())
+    if (Status status = check_waves(options, schedule.program.cells.size()); !status.ok())
       return status;
     schedule.layout = {};
-    schedule.num_widths = static_cast<int64_t>(widths.size());
-    return lay_out(schedule.program, *schedule.frames, schedule.values,
-                   {widths, costs, schedule.collect}, schedule.layout);
+    schedule.num_widths = static_cast<int64_t>(options.widths.size());
+    return lay_out(schedule.program, *schedule.frames, schedule.values, {options, schedule.collect},
+                   schedule.layout);
   });
 }
 

@@ -24,6 +24,7 @@ struct Request {
   int64_t lanes = 0;
   Span<const int64_t> widths;
   Span<const double> costs;  // as `make_agenda` takes them
+  bool sweeps = false;       // likewise
   std::string_view names;
   int64_t max_calls = -1;    // what the buffers are made for; below 0: no bound
   int64_t call_limit = -1;   // below 0: no bound
@@ -31,6 +32,8 @@ struct Request {
   bool collect = false;
   bool waves = true;  // else the schedule is still to be laid out
   int64_t workers = 0;
+
+  WaveOptions of_waves() const { return {widths, costs, sweeps}; }
 };
 
 /// A finished schedule.
@@ -58,6 +61,6 @@ Status bind_request(const Request& request, Program& program, std::vector<Outer>
 Status plan(const Request& request, Schedule& out);
 
 /// Divides the firings of a schedule into waves, in the place of those that it has.
-Status lay_out(Span<const int64_t> widths, Span<const double> costs, Schedule& schedule);
+Status lay_out(const WaveOptions& options, Schedule& schedule);
 
 }  // namespace jaxrec

@@ -105,7 +105,7 @@ Status Stepper::finish_unguarded(Schedule& out) {
   leave_what_ran();
   out.program = std::move(program_);
   out.values = walk(out.program, frames, lanes_);
-  const LayoutOptions options{widths_, costs_, collect_, true, &agenda};
+  const LayoutOptions options{{widths_, costs_, sweeps_}, collect_, true, &agenda};
   if (Status status = lay_out(out.program, frames, out.values, options, out.layout); !status.ok())
     return status;
   if (placed) place_rows(out);

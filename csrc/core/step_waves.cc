@@ -6,19 +6,32 @@
 #include "core/stepper.h"
 
 namespace jaxrec {
+namespace {
+
+// Repeats the first element behind the last; of none, zeros.
+void pad_operand(const Array& operand, int64_t count) {
+  const size_t bytes = byte_width(operand.dtype);
+  char* rows = operand.as<char>();
+  if (count == 0) std::memset(rows, 0, static_cast<size_t>(operand.size()) * bytes);
+  for (int64_t i = std::max<int64_t>(count, 1); i < operand.size(); ++i)
+    std::memcpy(rows + static_cast<size_t>(i) * bytes, rows, bytes);
+}
+
+}  // namespace
 
 Status Stepper::issue(int32_t number) {
   const Cell& cell = program_.cells[number];
   const std::deque<int32_t>& ready = ready_->of(number);
   const auto waiting = static_cast<int64_t>(ready.size());
-  const int32_t width = covers_[covers_.size() == 1 ? 0 : number].widest(waiting);
+  const int32_t width = waiting > 0 ? covers_[covers_.size() == 1 ? 0 : number].widest(waiting) : 0;
   const auto count = static_cast<int32_t>(std::min(waiting, widths_[width]));
   if (Status status = check_room(number, count); !status.ok()) return status;
-  wave_ = {number * static_cast<int32_t>(widths_.size()) + width, count, next_cell_[number]};
   const auto first = static_cast<int32_t>(agenda_.order.size());
-  agenda_.waves.push_back({width, first, count});
+  const size_t outputs = out_starts_.size();
+  waves_.push_back({number * static_cast<int32_t>(widths_.size()) + width, count,
+                    next_cell_[number], first, outputs});
+  agenda_.waves.push_back({number, width, first, count});
   for (int32_t i = 0; i < count; ++i) find_inputs(ready[i]);
-  out_starts_.clear();
   taken_.clear();
   for (int32_t c : cell.outputs)
     out_starts_.push_back(take_rows(c, count, static_cast<int32_t>(widths_[width])));
@@ -28,12 +41,21 @@ Status Stepper::issue(int32_t number) {
     agenda_.order.push_back(firing);
     for (size_t k = 0; k < cell.outputs.size(); ++k) {
       const int32_t value = firings_[firing].output + static_cast<int32_t>(k);
-      values_.make(value, out_starts_[k] + i, [this](int32_t who) { release(who); });
+      values_.make(value, out_starts_[outputs + k] + i, [this](int32_t who) { release(who); });
       if (keeper_ != nullptr) keeper_->made(value, taken_[k]);
     }
   }
   for (int32_t block : taken_) keeper_->settle(block);
-  if (keeper_ != nullptr) starts_.insert(starts_.end(), out_starts_.begin(), out_starts_.end());
+  if (keeper_ != nullptr)
+    starts_.insert(starts_.end(), out_starts_.begin() + static_cast<std::ptrdiff_t>(outputs),
+                   out_starts_.end());
+  return {};
+}
+
+// What one of its waves makes ready, those after it may take.
+Status Stepper::issue_sweep() {
+  for (size_t cell = 0; cell < program_.cells.size(); ++cell)
+    if (Status status = issue(static_cast<int32_t>(cell)); !status.ok()) return status;
   return {};
 }
 
@@ -87,45 +109,83 @@ Status Stepper::check_room(int32_t number, int32_t count) const {
                         num_calls());
 }
 
-Status Stepper::write_wave(Span<int32_t> row) const {
-  const size_t outputs = wave_.kind >= 0 ? out_starts_.size() : 0;
+Status Stepper::write_wave(size_t number, Span<int32_t> row) const {
+  const bool is_there = number < waves_.size();
+  const size_t outputs = is_there ? cell_of(waves_[number]).outputs.size() : 0;
   if (row.size() < 3 + outputs) return program_error("a wave has more columns");
   std::fill(row.begin(), row.end(), 0);
-  row[0] = wave_.kind;
-  row[1] = wave_.count;
-  row[2] = wave_.cell_row;
-  std::copy_n(out_starts_.begin(), outputs, row.begin() + 3);
+  row[0] = -1;
+  if (!is_there) return {};
+  const StepWave& wave = waves_[number];
+  row[0] = wave.kind;
+  row[1] = wave.count;
+  row[2] = wave.cell_row;
+  std::copy_n(out_starts_.begin() + static_cast<std::ptrdiff_t>(wave.outputs), outputs,
+              row.begin() + 3);
   return {};
 }
 
-Status Stepper::write_operands(const std::vector<Array>& buffers) const {
-  if (wave_.kind < 0) return program_error("there is no wave whose operands could be written");
-  const Cell& cell = program_.cells[wave_.kind / static_cast<int32_t>(widths_.size())];
+const Cell& Stepper::cell_of(const StepWave& wave) const {
+  return program_.cells[wave.kind / static_cast<int32_t>(widths_.size())];
+}
+
+Status Stepper::write_operands(size_t number, const std::vector<Array>& buffers) const {
+  if (number >= waves_.size())
+    return program_error("there is no wave whose operands could be written");
+  const StepWave& wave = waves_[number];
+  const Cell& cell = cell_of(wave);
   const size_t inputs = cell.inputs.size(), exports = cell.exports.size();
   if (buffers.size() != inputs + exports + 1)
     return program_error("a wave has as many operands as its cell, and lanes");
   for (size_t k = 0; k < buffers.size(); ++k) {
     const DType dtype =
         k < inputs || k == inputs + exports ? DType::kI32 : cell.exports[k - inputs];
-    if (buffers[k].dtype != dtype || buffers[k].rank() != 1 || buffers[k].size() < wave_.count)
+    if (buffers[k].dtype != dtype || buffers[k].rank() != 1 || buffers[k].size() < wave.count)
       return program_error("operand " + std::to_string(k) + " of a wave has the wrong type");
   }
-  const int32_t* order = agenda_.order.data() + agenda_.waves.back().first;
-  for (int32_t i = 0; i < wave_.count; ++i) {
-    const StepFiring& firing = firings_[order[i]];
+  for (int32_t i = 0; i < wave.count; ++i) {
+    const StepFiring& firing = firings_[agenda_.order[wave.first + i]];
     for (size_t k = 0; k < inputs; ++k)
       buffers[k].as<int32_t>()[i] = values_.row(inputs_[firing.input + k]);
     for (size_t k = 0; k < exports; ++k)
       store_element(buffers[inputs + k].data, cell.exports[k], i, exports_[firing.exported + k]);
     buffers[inputs + exports].as<int32_t>()[i] = frames_[firing.frame].call->lane;
   }
-  for (const Array& buffer : buffers) {
-    const size_t bytes = byte_width(buffer.dtype);
-    char* rows = buffer.as<char>();
-    for (int64_t i = wave_.count; i < buffer.size(); ++i)
-      std::memcpy(rows + static_cast<size_t>(i) * bytes, rows, bytes);
-  }
+  for (const Array& buffer : buffers) pad_operand(buffer, wave.count);
   return {};
+}
+
+Status Stepper::write_sweep(Span<int32_t> out) const {
+  const int64_t width = widths_.back();
+  size_t at = 0;
+  const auto take = [&](int64_t elements, DType dtype) {
+    const size_t begin = at, bytes = static_cast<size_t>(elements) * byte_width(dtype);
+    at += (bytes + 7) / 8 * 2;
+    return begin;
+  };
+  size_t most_outputs = 0, most_inputs = 0;
+  for (const Cell& cell : program_.cells) {
+    most_outputs = std::max(most_outputs, cell.outputs.size());
+    most_inputs = std::max(most_inputs, cell.inputs.size());
+  }
+  const auto columns = static_cast<int64_t>(3 + most_outputs + most_inputs);
+  std::vector<Array> operands;
+  for (size_t i = 0; i < program_.cells.size(); ++i) {
+    const Cell& cell = program_.cells[i];
+    std::vector<DType> types(cell.inputs.size(), DType::kI32);
+    types.insert(types.end(), cell.exports.begin(), cell.exports.end());
+    types.push_back(DType::kI32);
+    const size_t row = take(columns, DType::kI32);
+    operands.clear();
+    for (DType dtype : types)
+      operands.push_back({out.begin() + take(width, dtype), dtype, {&width, 1}});
+    if (at > out.size()) break;
+    if (Status status = write_wave(i, {out.begin() + row, static_cast<size_t>(columns)});
+        !status.ok() || waves_.empty())
+      return status;
+    if (Status status = write_operands(i, operands); !status.ok()) return status;
+  }
+  return at == out.size() ? Status{} : program_error("a sweep has another size");
 }
 
 std::string Stepper::call_path(int64_t wave, int64_t row) const {

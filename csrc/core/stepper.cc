@@ -58,6 +58,7 @@ Status Stepper::start_unguarded(const Request& request, const Room& room) {
                                        : std::min(request.call_limit, kMostSteppedFrames);
   depth_limit_ = request.depth_limit < 0 ? kMostSteppedFrames : request.depth_limit;
   lanes_ = request.lanes;
+  sweeps_ = request.sweeps;
   collect_ = request.collect;
   table_ = std::make_unique<OutlineTable>(program_);
   for (size_t i = 0; i < costs_.size(); i += widths_.size())
@@ -184,7 +185,8 @@ Status Stepper::step_unguarded(const std::vector<Array>& tapes) {
   if (state_ != State::kRunning) return program_error("a step after the last one");
   if (Status status = check_tapes(tapes); !status.ok()) return status;
   tapes_ = tapes;
-  wave_ = {};
+  waves_.clear();
+  out_starts_.clear();
   const FlushDenormals flush;
   while (!runnable_.empty() || !resumable_.empty()) {
     std::vector<int32_t>& next = runnable_.empty() ? resumable_ : runnable_;
@@ -194,7 +196,8 @@ Status Stepper::step_unguarded(const std::vector<Array>& tapes) {
   }
   if (Status status = check_calls(); !status.ok()) return status;
   const int32_t cell = ready_->choose(blocked_ > 0);
-  return cell >= 0 ? issue(cell) : stop();
+  if (cell < 0) return stop();
+  return sweeps_ ? issue_sweep() : issue(cell);
 }
 
 // Every row that may be read must be there.

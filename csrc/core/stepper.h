@@ -39,11 +39,13 @@ struct Room {
   bool reuse = false;
 };
 
-/// A wave that runs next: what `write_wave` says of a planned one. kind -1: there is none.
+/// A wave that runs next: what `write_wave` says of a planned one.
 struct StepWave {
-  int32_t kind = -1;
-  int32_t count = 0;
-  int32_t cell_row = 0;
+  int32_t kind;
+  int32_t count;
+  int32_t cell_row;
+  int32_t first;   // of its firings in the order in which they run
+  size_t outputs;  // where the starts of its blocks begin
 };
 
 class Stepper {
@@ -51,22 +53,31 @@ class Stepper {
   /// Copies what it needs of the request. On failure `out` is empty.
   static Status start(const Request& request, const Room& room, std::unique_ptr<Stepper>& out);
 
-  /// Goes on after the last wave, whose values are on `tapes`, one for each import of the program,
-  /// and chooses the next wave. After a failure, or a step that finds no more waves, there must be
-  /// no other.
+  /// Goes on after the last waves, whose values are on `tapes`, one for each import of the program,
+  /// and chooses the next wave, or the next sweep. After a failure, or a step that finds no more
+  /// waves, there must be no other.
   Status step(const std::vector<Array>& tapes);
 
   const Program& program() const { return program_; }
-  const StepWave& wave() const { return wave_; }
+  const std::vector<int64_t>& widths() const { return widths_; }
+  bool sweeps() const { return sweeps_; }
+
+  /// What the last step has chosen: a wave, or one of each cell; nothing when all has run.
+  const std::vector<StepWave>& waves() const { return waves_; }
   int64_t num_calls() const { return static_cast<int64_t>(frames_.size()); }
 
-  /// The wave as a row of the wave table; read rows are left 0.
-  Status write_wave(Span<int32_t> row) const;
+  /// One of the waves as a row of the wave table, of kind -1 if it is not there; read rows are left
+  /// 0.
+  Status write_wave(size_t number, Span<int32_t> row) const;
 
-  /// What the wave reads: value rows of each input, then exports of each in its type, then lanes;
-  /// each [width]. Rows past the count repeat the first: a cell that checks what it gets finds
-  /// nothing there that it would not find otherwise.
-  Status write_operands(const std::vector<Array>& buffers) const;
+  /// What one of the waves reads: value rows of each input, then exports of each in its type, then
+  /// lanes; each [width]. Rows past the count repeat the first: a cell that checks what it gets
+  /// finds nothing there that it would not find otherwise. All are 0 of an empty wave.
+  Status write_operands(size_t number, const std::vector<Array>& buffers) const;
+
+  /// The sweep as one array: of each cell its wave and what it reads, as above, each of them from
+  /// a place on that is a multiple of 8 bytes. If there is none, only its first kind is written.
+  Status write_sweep(Span<int32_t> out) const;
 
   /// Whether the next step reads what the waves up to this one write. If not, it may be made before
   /// they have run, with tapes that lack their values.
@@ -150,6 +161,8 @@ class Stepper {
   void release(int32_t who);
   void add_ready(int32_t firing);
   Status issue(int32_t cell);
+  Status issue_sweep();
+  const Cell& cell_of(const StepWave& wave) const;
   void find_inputs(int32_t firing);
   int32_t take_rows(int32_t tape_class, int32_t count, int32_t rows);
   int32_t end_of_rows(int32_t tape_class) const;
@@ -175,7 +188,7 @@ class Stepper {
   std::vector<int64_t> value_room_, cell_room_;
   std::string names_;
   int64_t max_calls_ = -1, call_limit_ = 0, depth_limit_ = -1, lanes_ = 0;
-  bool collect_ = false;
+  bool sweeps_ = false, collect_ = false;
 
   Arena arena_;
   std::unique_ptr<OutlineTable> table_;
@@ -201,9 +214,9 @@ class Stepper {
   std::vector<int32_t> next_value_;  // free row, a class
   std::vector<int32_t> next_cell_;
   Agenda agenda_;  // what ran: firings_ in order
-  StepWave wave_;
+  std::vector<StepWave> waves_;
+  std::vector<int32_t> out_starts_;  // of the blocks of waves_
   State state_ = State::kRunning;
-  std::vector<int32_t> out_starts_;  // of the wave
 };
 
 }  // namespace jaxrec

@@ -23,6 +23,7 @@ Status decode_attributes(const ffi::Dictionary& dictionary, PlanCall& call) {
   attrs.number("lanes", request.lanes);
   attrs.span("widths", request.widths);
   attrs.span("costs", request.costs);
+  attrs.flag("sweeps", request.sweeps);
   attrs.text("names", request.names);
   attrs.span("outer_lanes", request.outer_lanes);
   attrs.number("max_calls", request.max_calls);
@@ -30,6 +31,7 @@ Status decode_attributes(const ffi::Dictionary& dictionary, PlanCall& call) {
   attrs.number("depth_limit", request.depth_limit);
   attrs.flag("collect", request.collect);
   attrs.flag("readers", call.readers);
+  attrs.flag("waves", call.waves);
   attrs.number("workers", request.workers);
   attrs.span("capacity", call.capacity);
   attrs.span("cell_capacity", call.cell_capacity);

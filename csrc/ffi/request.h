@@ -18,7 +18,7 @@ struct PlanCall {
   std::vector<Array> buffers;
   Span<const int64_t> capacity;
   Span<const int64_t> cell_capacity;
-  bool readers = true;
+  bool readers = true, waves = true;
 };
 
 Status decode_attributes(const xla::ffi::Dictionary& dictionary, PlanCall& call);

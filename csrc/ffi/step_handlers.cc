@@ -86,7 +86,7 @@ Status begin(Sessions& sessions, int64_t run, Staging& staging, const ffi::Remai
   return staging.flush();
 }
 
-// The next wave of a session.
+// The next wave of a session, or all of its next sweep.
 Status step(Session& session, Staging& staging, const ffi::RemainingArgs& args,
             const ffi::RemainingRets& rets) {
   Stepper& stepper = *session.stepper;
@@ -102,8 +102,8 @@ Status step(Session& session, Staging& staging, const ffi::RemainingArgs& args,
   }
   if (Status status = stepper.step(tapes); !status.ok()) return status;
   staging.write(results);
-  Status status =
-      stepper.write_wave({results[0].as<int32_t>(), static_cast<size_t>(results[0].size())});
+  const Span<int32_t> out{results[0].as<int32_t>(), static_cast<size_t>(results[0].size())};
+  Status status = stepper.sweeps() ? stepper.write_sweep(out) : stepper.write_wave(0, out);
   return status.ok() ? staging.flush() : status;
 }
 
@@ -111,7 +111,7 @@ Status step(Session& session, Staging& staging, const ffi::RemainingArgs& args,
 Status operands(Session& session, Staging& staging, const ffi::RemainingRets& rets) {
   if (Status status = decode_results(rets, session.results); !status.ok()) return status;
   staging.write(session.results);
-  Status status = session.stepper->write_operands(session.results);
+  Status status = session.stepper->write_operands(0, session.results);
   return status.ok() ? staging.flush() : status;
 }
 
@@ -132,8 +132,9 @@ Status end(Session& session, Staging& staging, const ffi::RemainingRets& rets,
   Schedule schedule;
   if (Status status = session.stepper->finish(schedule); !status.ok()) return status;
   staging.write(call.buffers);
-  Status status = fill(schedule, call.buffers, {call.capacity, call.readers});
-  return status.ok() ? staging.flush() : status;
+  std::vector<int64_t> written;
+  Status status = fill(schedule, call.buffers, {call.capacity, call.readers, &written, call.waves});
+  return status.ok() ? staging.flush(&written) : status;
 }
 
 // Arguments: the handle, anything that must come before, then the tapes.

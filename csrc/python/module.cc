@@ -49,7 +49,8 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
                                      int64_t lanes, const std::vector<int64_t>& widths,
                                      const std::vector<double>& costs, const std::string& names,
                                      int64_t max_calls, int64_t call_limit, bool collect,
-                                     int64_t workers, int64_t depth_limit, bool waves) {
+                                     int64_t workers, int64_t depth_limit, bool waves,
+                                     bool sweeps) {
   Request request = to_request(program, roots, outers, outer_lanes, lanes, widths, costs, names);
   request.max_calls = max_calls;
   request.call_limit = call_limit;
@@ -57,6 +58,7 @@ std::unique_ptr<Schedule> plan_numpy(Ints program, const std::vector<NumpyIn>& r
   request.collect = collect;
   request.workers = workers;
   request.waves = waves;
+  request.sweeps = sweeps;
   auto schedule = std::make_unique<Schedule>();
   raise_if_failed(released([&] { return plan(request, *schedule); }));
   return schedule;
@@ -84,12 +86,12 @@ auto step_numpy(Stepper& stepper, const std::vector<NumpyIn>& tapes) {
   size_t outputs = 0;
   for (const Cell& cell : stepper.program().cells) outputs = std::max(outputs, cell.outputs.size());
   std::vector<int32_t> row(3 + outputs);
-  raise_if_failed(stepper.write_wave({row.data(), row.size()}));
+  raise_if_failed(stepper.write_wave(0, {row.data(), row.size()}));
   return to_numpy(std::move(row));
 }
 
 void step_operands_numpy(const Stepper& stepper, const std::vector<NumpyOut>& buffers) {
-  raise_if_failed(stepper.write_operands(views(buffers)));
+  raise_if_failed(stepper.write_operands(0, views(buffers)));
 }
 
 std::unique_ptr<Schedule> finish_stepper(Stepper& stepper) {
@@ -105,8 +107,8 @@ void fill_numpy(const Schedule& schedule, const std::vector<NumpyOut>& buffers,
 }
 
 void lay_out_python(Schedule& schedule, const std::vector<int64_t>& widths,
-                    const std::vector<double>& costs) {
-  raise_if_failed(released([&] { return lay_out(widths, costs, schedule); }));
+                    const std::vector<double>& costs, bool sweeps) {
+  raise_if_failed(released([&] { return lay_out({widths, costs, sweeps}, schedule); }));
 }
 
 void reuse_rows_python(Schedule& schedule, const std::vector<int64_t>& widths) {
@@ -197,7 +199,7 @@ void bind_schedule(nb::module_& m) {
       .def("call_path", &call_path, "frame"_a, "The calls that led to a frame, as text.")
       .def("fill", &fill_numpy, "buffers"_a, "capacity"_a = std::vector<int64_t>(),
            "readers"_a = true, "Writes the schedule into the buffers of a compiled program.")
-      .def("lay_out", &lay_out_python, "widths"_a, "costs"_a,
+      .def("lay_out", &lay_out_python, "widths"_a, "costs"_a, "sweeps"_a = false,
            "Divides its firings into waves, in the place of those that it has.")
       .def("reuse_rows", &reuse_rows_python, "widths"_a,
            "Hands value rows out again once all that reads them has run.");
@@ -343,9 +345,11 @@ NB_MODULE(_core, m) {
   bind_runtime(m);
   bind_native(m);
   bind_division(m);
-  m.def("plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a,
-        "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
-        "collect"_a = false, "workers"_a = 0, "depth_limit"_a = -1, "waves"_a = true,
-        "Plans a program; waves: else it is still to be laid out. "
-        "Raises PlanError(code, text, needed).");
+  m.def(
+      "plan", &plan_numpy, "program"_a, "roots"_a, "outers"_a, "outer_lanes"_a, "lanes"_a,
+      "widths"_a, "costs"_a, "names"_a, "max_calls"_a = -1, "call_limit"_a = -1,
+      "collect"_a = false, "workers"_a = 0, "depth_limit"_a = -1, "waves"_a = true,
+      "sweeps"_a = false,
+      "Plans a program; waves: else it is still to be laid out; sweeps: they are one of each cell. "
+      "Raises PlanError(code, text, needed).");
 }

@@ -29,6 +29,7 @@ class Fuzzer {
   void round(uint32_t number) {
     Job job = RandomProgram(number).job();
     job.call_limit = 500;
+    if (number % 3 == 0) job.sweep();
     for (int64_t changes = below(4); changes > 0; --changes) change(job.words);
     if (below(20) == 0) noise(job.words);
     Schedule schedule;
@@ -42,6 +43,7 @@ class Fuzzer {
   void stepped_round(uint32_t number) {
     Job job = RandomProgram(number, true).job();
     job.call_limit = 500;
+    if (number % 3 == 0) job.sweep();
     for (int64_t changes = below(4); changes > 0; --changes) change(job.words);
     std::unique_ptr<Stepper> stepper;
     Status status = job.start(stepper, room());
@@ -96,12 +98,17 @@ class Fuzzer {
       std::vector<int64_t> dims;
       if (Status status = stepper.step(tapes(stepper.program(), data, dims)); !status.ok())
         return status;
-      const StepWave wave = stepper.wave();
-      if (wave.kind < 0) return {};
-      std::vector<int32_t> row(below(40) == 0 ? below(5) : 64);
-      if (Status status = stepper.write_wave({row.data(), row.size()}); !status.ok()) return status;
-      if (Status status = operands(stepper, wave); !status.ok()) return status;
+      if (stepper.waves().empty()) return {};
+      for (size_t w = 0; w < stepper.waves().size(); ++w)
+        if (Status status = read(stepper, w); !status.ok()) return status;
     }
+  }
+
+  Status read(const Stepper& stepper, size_t number) {
+    std::vector<int32_t> row(below(40) == 0 ? below(5) : 64);
+    if (Status status = stepper.write_wave(number, {row.data(), row.size()}); !status.ok())
+      return status;
+    return operands(stepper, number);
   }
 
   // One for each import; now and then of the wrong type, too short or missing.
@@ -121,8 +128,9 @@ class Fuzzer {
     return out;
   }
 
-  Status operands(const Stepper& stepper, const StepWave& wave) {
-    const Cell& cell = stepper.program().cells[wave.kind / 2];
+  Status operands(const Stepper& stepper, size_t number) {
+    const auto widths = static_cast<int32_t>(stepper.widths().size());
+    const Cell& cell = stepper.program().cells[stepper.waves()[number].kind / widths];
     std::vector<DType> types(cell.inputs.size(), DType::kI32);
     types.insert(types.end(), cell.exports.begin(), cell.exports.end());
     types.push_back(DType::kI32);
@@ -132,7 +140,7 @@ class Fuzzer {
     std::vector<Array> buffers;
     for (size_t i = 0; i < types.size(); ++i)
       buffers.push_back({data[i].data(), types[i], {&rows, 1}});
-    return stepper.write_operands(buffers);
+    return stepper.write_operands(number, buffers);
   }
 
   void noise(Words& words) {

@@ -5,6 +5,12 @@
 
 namespace jaxrec {
 
+void Job::sweep() {
+  sweeps = true;
+  widths = {8};
+  costs = {1.0};
+}
+
 Status Job::run(int64_t workers, Schedule& out) { return plan(request(workers), out); }
 
 Status Job::start(std::unique_ptr<Stepper>& out, const Room& room) {
@@ -26,6 +32,7 @@ Request Job::request(int64_t workers) {
   request.lanes = static_cast<int64_t>(roots.size());
   request.widths = widths;
   request.costs = costs;
+  request.sweeps = sweeps;
   request.names = names;
   request.max_calls = max_calls;
   request.call_limit = call_limit;

@@ -27,7 +27,11 @@ struct Job {
   int64_t max_calls = -1;
   int64_t call_limit = -1;
   int64_t depth_limit = -1;
+  bool sweeps = false;
   bool collect = false;
+
+  /// Lets waves come in sweeps.
+  void sweep();
 
   Status run(int64_t workers, Schedule& out);
   Status start(std::unique_ptr<Stepper>& out, const Room& room);

@@ -131,8 +131,9 @@ Status StepRun::run(const Room& room) {
   begin();
   for (;;) {
     if (Status status = stepper->step(imported()); !status.ok()) return status;
-    if (stepper->wave().kind < 0) break;
-    if (Status status = wave(); !status.ok()) return status;
+    if (stepper->waves().empty()) break;
+    for (size_t w = 0; w < stepper->waves().size(); ++w)
+      if (Status status = wave(w); !status.ok()) return status;
   }
   calls = stepper->num_calls();
   if (Status status = results(); !status.ok()) return status;
@@ -168,9 +169,9 @@ std::vector<Array> StepRun::imported() {
   return out;
 }
 
-Status StepRun::wave() {
+Status StepRun::wave(size_t at) {
   const auto widths = static_cast<int32_t>(job_.widths.size());
-  const int32_t kind = stepper->wave().kind, number = kind / widths;
+  const int32_t kind = stepper->waves()[at].kind, number = kind / widths;
   const Cell& cell = stepper->program().cells[number];
   const int64_t width = job_.widths[kind % widths];
   Ran ran{Values32(3 + cell.outputs.size()), {}, {}, Values32(width)};
@@ -180,9 +181,9 @@ Status StepRun::wave() {
   for (auto* group : {&ran.reads, &ran.exports})
     for (Values32& buffer : *group) buffers.push_back({buffer.data(), DType::kI32, {&width, 1}});
   buffers.push_back({ran.lanes.data(), DType::kI32, {&width, 1}});
-  if (Status status = stepper->write_wave({ran.row.data(), ran.row.size()}); !status.ok())
+  if (Status status = stepper->write_wave(at, {ran.row.data(), ran.row.size()}); !status.ok())
     return status;
-  if (Status status = stepper->write_operands(buffers); !status.ok()) return status;
+  if (Status status = stepper->write_operands(at, buffers); !status.ok()) return status;
   compute(number, cell, ran, width);
   waves.push_back(std::move(ran));
   return {};

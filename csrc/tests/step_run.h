@@ -84,7 +84,7 @@ class StepRun {
  private:
   void begin();
   std::vector<Array> imported();
-  Status wave();
+  Status wave(size_t at);
   Status results();
   void compute(int32_t number, const Cell& cell, const Ran& ran, int64_t width);
 

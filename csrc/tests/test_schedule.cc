@@ -71,7 +71,7 @@ void check_preorder(const Schedule& schedule) {
 }
 
 // Every firing runs in a wave after those whose values it reads, and every output has its own row.
-void check_waves(const Schedule& schedule) {
+void check_waves(const Schedule& schedule, bool sweeps) {
   const auto& firings = schedule.values.firings;
   std::vector<int32_t> wave_of(schedule.frames->totals.output, -1);
   std::vector<std::vector<bool>> used;
@@ -81,7 +81,8 @@ void check_waves(const Schedule& schedule) {
   for (size_t w = 0; w < schedule.layout.waves.size(); ++w) {
     const Wave& wave = schedule.layout.waves[w];
     const Cell& cell = schedule.program.cells[wave.cell];
-    CHECK(wave.count > 0);
+    CHECK(wave.count > 0 || sweeps);
+    if (sweeps) CHECK(wave.cell == static_cast<int32_t>(w % schedule.program.cells.size()));
     for (int32_t i = 0; i < wave.count; ++i, ++placed) {
       const Firing& firing = firings[schedule.layout.order[wave.first + i]];
       CHECK(firing.cell == wave.cell);
@@ -110,7 +111,7 @@ void check_any_workers(Job& job) {
   const Status status = job.run(1, alone);
   if (status.ok()) {
     check_preorder(alone);
-    check_waves(alone);
+    check_waves(alone, job.sweeps);
     if (alone.program.has_memo()) check_shared(alone);
   } else {
     CHECK(status.code == Code::kRecursionLimit || status.code == Code::kIndex);
@@ -126,6 +127,8 @@ void check_any_workers(Job& job) {
 void random_programs() {
   for (uint32_t seed = 0; seed < 150; ++seed) {
     Job job = RandomProgram(seed).job();
+    check_any_workers(job);
+    job.sweep();
     check_any_workers(job);
   }
 }
@@ -193,6 +196,8 @@ void shared_functions_have_no_data_arguments() {
 void random_forests() {
   for (uint32_t seed = 0; seed < 10; ++seed) {
     Job job = random_forest(seed, 1 + seed % 7, 600);
+    check_any_workers(job);
+    job.sweep();
     check_any_workers(job);
   }
   Job large = random_forest(99, 50, 30'000);

@@ -291,8 +291,8 @@ void tapes_and_buffers_must_fit() {
   CHECK(job.start(stepper, {}).ok());
   CHECK(stepper->step({{tape.data(), DType::kI32, {&rows, 1}}}).ok());
   std::vector<int32_t> row(3);
-  CHECK(has(stepper->write_wave({row.data(), row.size()}), "more columns"));
-  CHECK(has(stepper->write_operands({}), "as many operands as its cell"));
+  CHECK(has(stepper->write_wave(0, {row.data(), row.size()}), "more columns"));
+  CHECK(has(stepper->write_operands(0, {}), "as many operands as its cell"));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
-from jaxrec.schedule._layout import Layout, Tables, make_layout, table_types, widths_of
+from jaxrec.schedule._layout import Layout, Tables, make_layout, sweep_width, table_types, widths_of
 from jaxrec.schedule._plan import LanePattern, PlanInputs, element_of
 from jaxrec.schedule._platform import CPU, Platform
 from jaxrec.split._program import Program
@@ -112,6 +112,13 @@ class Params:
             return (1,)
         return widths_of(self.program, self.lanes, calls, platform=self.platform)
 
+    def _sweep_width(self) -> int | None:
+        """The width of waves that come in sweeps: on executor "graph" alone, which has to look."""
+        if self.executor != "graph" or self.max_calls is None:
+            return None
+        given = self.program, self.lanes, self.max_calls
+        return sweep_width(*given, platform=self.platform)
+
     def layout(self, *, readers: bool = False) -> Layout:
         """The sizes of the invocation; its capacity must have been decided.
 
@@ -119,13 +126,15 @@ class Params:
             CapacityError: there is less memory than that.
         """
         assert self.max_calls is not None
+        swept = self._sweep_width()
         layout = make_layout(
             self.program,
             self.lanes,
             self.max_calls,
             collect=self.collect,
             readers=readers,
-            widths=self.widths(self.max_calls),
+            widths=(swept,) if swept else self.widths(self.max_calls),
+            sweeps=swept is not None,
             platform=self.platform,
         )
         _check_memory(self.program, layout)

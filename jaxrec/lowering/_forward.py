@@ -121,15 +121,15 @@ def run_forward(
 
 def _fire(
     at: Scheduled, spec: CellSpec, width: int, cell: WaveCell, number: Any, state: State
-) -> State:
+) -> tuple[Any, State]:
     """Runs one wave: gathers what its calls read, computes, and writes one block a result."""
     place, given = Place(width, FIRST), reads_of(at, spec, state[0])
-    several = writes_several(spec, state)
-    wave, inputs, _ = read_wave(place, at.tables.waves, number, given, is_ordered=several)
+    ordered = is_ordered(at, spec, state)
+    wave, inputs, _ = read_wave(place, at.tables.waves, number, given, is_ordered=ordered)
     rows = _waiting.calls_alone(cell.waits, numbers(width) < wave[COUNT])
     values = operands(at, spec, list(map(rows, inputs)), place.start(wave), width, rows)
     outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *values)
-    return write(spec, outs, kept, wave, state)
+    return wave, write(spec, outs, kept, wave, state)
 
 
 def reads_of(at: Scheduled, spec: CellSpec, tapes: Sequence[Any]) -> Gathers:
@@ -138,9 +138,13 @@ def reads_of(at: Scheduled, spec: CellSpec, tapes: Sequence[Any]) -> Gathers:
     return [(tapes[c], rows) for c, rows in zip(spec.inputs, reads, strict=True)]
 
 
-def writes_several(spec: CellSpec, state: State) -> bool:
-    """Whether a cell writes more than one block, of which one may be made before all is read."""
-    return len(spec.outputs) + len(state[1][spec.cell.index]) > 1
+def is_ordered(at: Scheduled, spec: CellSpec, state: State) -> bool:
+    """Whether a wave has to say when it has read.
+
+    For the next one of a sweep; and where it writes more than one block, of which one may be made
+    before all is read.
+    """
+    return at.layout.sweeps or len(spec.outputs) + len(state[1][spec.cell.index]) > 1
 
 
 def write(

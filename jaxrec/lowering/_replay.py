@@ -45,7 +45,8 @@ def replay(at: Scheduled) -> list[Any]:
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = at.tables.waves[number]
         branches = [functools.partial(run, wave) for run in kinds.values()]
-        branch = jnp.where(number < at.tables.num_waves, branch_of[number], len(kinds))
+        runs = (number < at.tables.num_waves) & (wave[COUNT] > 0)
+        branch = jnp.where(runs, branch_of[number], len(kinds))
         return lax.switch(branch, [*branches, lambda tapes: tapes], tapes), None
 
     blank = _tapes.blank_tapes(at.layout.value_rows, at.program.classes)

@@ -26,8 +26,8 @@ def run(
         inputs: what the scheduler reads.
         cell_at: the cells to run; they may return residuals, one row a call.
         residual_tapes: for each cell, a tape for each residual.
-        scheduled: whether more than results is asked for; without, a stepped invocation leaves no
-            schedule.
+        scheduled: whether more than results is asked for, those of collected calls included;
+            without, a stepped invocation leaves no schedule.
 
     Returns:
         The invocation with its schedule, the value tapes and the residual tapes.

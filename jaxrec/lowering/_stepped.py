@@ -18,14 +18,16 @@ from jaxrec.lowering._forward import (
     CellAt,
     Scheduled,
     State,
+    is_ordered,
     quick_cell,
     with_roots,
     write,
-    writes_several,
 )
 from jaxrec.lowering._read import Place, read_wave
+from jaxrec.lowering._waves import after
+from jaxrec.schedule._layout import COUNT, KIND
 from jaxrec.schedule._plan import PlanInputs
-from jaxrec.schedule._step import Stepping, begin_stepping
+from jaxrec.schedule._step import Stepping, WaveRows, begin_stepping
 from jaxrec.split._program import CellSpec
 
 Body = Callable[[Any, State], tuple[Any, State]]
@@ -46,8 +48,8 @@ def run_stepped(
         inputs: what the scheduler starts from.
         cell_at: the cells to run; they may return residuals, one row a call.
         residual_tapes: for each cell, a tape for each residual.
-        scheduled: whether the schedule is asked for; else of its tables only those that say where
-            results are.
+        scheduled: whether the schedule is asked for; else of its tables only those that tell the
+            results, of collected calls too.
 
     Returns:
         The invocation with its schedule, the value tapes and the residual tapes.
@@ -55,41 +57,74 @@ def run_stepped(
     program, layout = at.program, at.layout
     residuals = [list(t) for t in residual_tapes or [[]] * len(program.cells)]
     stepping = begin_stepping(program, layout, inputs)
-    bodies = {kind: _body(at, stepping, spec, width, cell_at) for kind, spec, width in at.waves_of}
     tapes = with_roots(at, _tapes.empty_tapes(layout.value_rows, program.classes))
-    wave, (tapes, residuals) = _run_waves(bodies, (stepping.first(tapes), (tapes, residuals)))
-    if scheduled:
-        tables = stepping.end(wave)
+    run = _run_sweeps if layout.sweeps else _run_waves
+    wave, (tapes, residuals) = run(at, stepping, cell_at, (tapes, residuals))
+    if scheduled or layout.collect:
+        tables = stepping.end(wave, waves=scheduled)
     else:
         tables = dataclasses.replace(at.tables, result_reads=stepping.results(wave))
     return dataclasses.replace(at, tables=tables), tapes, residuals
 
 
-def _body(at: Scheduled, stepping: Stepping, spec: CellSpec, width: int, cell_at: CellAt) -> Body:
+Fire = Callable[[Any, WaveRows, State], tuple[Any, State]]
+"""Runs a wave, given as a row of the wave table, with what it reads: as a `Body` of `run_waves`."""
+
+
+def _fire(at: Scheduled, spec: CellSpec, width: int, cell_at: CellAt) -> Fire:
     cell = cell_at(at, spec, width)
 
-    def run(wave: Any, state: State) -> tuple[Any, State]:
-        rows = stepping.operands(spec, width, wave)
+    def run(wave: Any, rows: WaveRows, state: State) -> tuple[Any, State]:
         given = [(state[0][c], x) for c, x in zip(spec.inputs, rows.reads, strict=True)]
-        several = writes_several(spec, state)
-        wave, inputs, _ = read_wave(Place(width), wave[None], 0, given, is_ordered=several)
+        ordered = is_ordered(at, spec, state)
+        wave, inputs, _ = read_wave(Place(width), wave[None], 0, given, is_ordered=ordered)
         outers = _outers.cell_outers(spec, at.outers, at.patterns, rows.lanes)
         values = outers, list(rows.exports), inputs
-        outs, kept = _waiting.in_its_wave(cell.waits, rows.lanes[0] >= 0, cell.run, *values)
-        state = write(spec, outs, kept, wave, state)
-        return stepping.after(rows.lanes, state[0]), state
+        outs, kept = _waiting.in_its_wave(cell.waits, wave[COUNT] > 0, cell.run, *values)
+        return wave, write(spec, outs, kept, wave, state)
 
     return run
 
 
-def _run_waves(bodies: dict[int, Body], carry: tuple[Any, State]) -> tuple[Any, State]:
+def _run_sweeps(
+    at: Scheduled, stepping: Stepping, cell_at: CellAt, state: State
+) -> tuple[Any, State]:
+    """One loop, in which a wave of each cell runs."""
+    cells = [_fire(at, spec, width, cell_at) for _, spec, width in at.waves_of]
+
+    def sweep(carry: tuple[Any, State]) -> tuple[Any, State]:
+        waves, state = carry
+        before: Any = 0
+        for fire, (wave, rows) in zip(cells, stepping.waves(waves), strict=True):
+            wave, state = fire(wave + before, rows, state)
+            before = after(wave)
+        return stepping.sweep(state[0]), state
+
+    return lax.while_loop(lambda c: c[0][KIND] >= 0, sweep, (stepping.sweep(state[0]), state))
+
+
+def _run_waves(
+    at: Scheduled, stepping: Stepping, cell_at: CellAt, state: State
+) -> tuple[Any, State]:
     """Loops inside a loop, as `run_waves` has them for a schedule that is known."""
+
+    def body(spec: CellSpec, width: int) -> Body:
+        fire = _fire(at, spec, width, cell_at)
+
+        def run(wave: Any, state: State) -> tuple[Any, State]:
+            rows = stepping.operands(spec, width, wave)
+            _, state = fire(wave, rows, state)
+            return stepping.after(rows.lanes, state[0]), state
+
+        return run
+
+    bodies = {kind: body(spec, width) for kind, spec, width in at.waves_of}
 
     def sweep(carry: tuple[Any, State]) -> tuple[Any, State]:
         for kind, body in sorted(bodies.items()):
             carry = lax.while_loop(
-                lambda c, kind=kind: c[0][0] == kind, lambda c, body=body: body(*c), carry
+                lambda c, kind=kind: c[0][KIND] == kind, lambda c, body=body: body(*c), carry
             )
         return carry
 
-    return lax.while_loop(lambda c: c[0][0] >= 0, sweep, carry)
+    return lax.while_loop(lambda c: c[0][KIND] >= 0, sweep, (stepping.first(state[0]), state))

@@ -134,7 +134,10 @@ def plan_now(
     def run(*own: Any) -> Sequence[Any]:
         return [step_forward(on, own, widths=layout.widths)[1]]
 
-    return _compat.as_if_alone(run, operands)[0]
+    core = _compat.as_if_alone(run, operands)[0]
+    if layout.sweeps:
+        core.lay_out(layout.widths, layout.costs, sweeps=True)
+    return core
 
 
 def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[Params, list[Any]]:

@@ -113,7 +113,7 @@ def run_rec(*operands: Any, params: Params) -> list[Any]:
     params = decide_capacity(params, operands)
     if params.executor == "reference":
         return _run_replay(params, operands)
-    at, tapes, _ = run_invocation(params, params.layout(), operands, scheduled=params.collect)
+    at, tapes, _ = run_invocation(params, params.layout(), operands, scheduled=False)
     return outcome(at, results(at, tapes))
 
 

@@ -203,10 +203,11 @@ def _cell_times(at: Scheduled, tapes: Sequence[Any], waves: Any) -> Iterator[Cel
     """Times each cell at each width on the operands of its first wave there."""
     for kind, spec, width in at.waves_of:
         mine = waves[waves[:, KIND] == kind]
-        if len(mine):
+        fired = mine[mine[:, COUNT] > 0]
+        if len(fired):
             cell = quick_cell(at, spec, width)
-            rows = calls_alone(cell.waits, numbers(width) < int(mine[0, COUNT]))
-            first = int(mine[0, FIRST])
+            rows = calls_alone(cell.waits, numbers(width) < int(fired[0, COUNT]))
+            first = int(fired[0, FIRST])
             inputs = inputs_of(at, spec, tapes, first, width, rows)
             values = operands(at, spec, inputs, first, width, rows)
             looped = jax.jit(_looped(cell.run))

@@ -46,7 +46,10 @@ class Schedule:
         self.depth: int = core.depth
         self._cells = [spec.cell.name for spec in program.cells]
         self._widths, self._pad = layout.widths, layout.pad
-        self._table = np.asarray(core.waves)[:, [KIND, COUNT, FIRST]]
+        table = np.asarray(core.waves)[:, [KIND, COUNT, FIRST]]
+        widths = np.asarray(layout.widths, np.int64)
+        self._computed = int(widths[table[:, 0] % len(widths)].sum())
+        self._table = table[table[:, 1] > 0]  # those of a sweep may be empty
 
     @functools.cached_property
     def waves(self) -> tuple[Wave, ...]:
@@ -79,8 +82,7 @@ class Schedule:
     @property
     def padded_rows(self) -> int:
         """Rows computed, those past the count of a wave included."""
-        widths = np.asarray(self._widths, np.int64)
-        return int(widths[self._table[:, 0] % len(widths)].sum())
+        return self._computed
 
     def __str__(self) -> str:
         head = (

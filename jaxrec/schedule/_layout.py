@@ -34,6 +34,15 @@ _FEW_CELLS = 8
 _MANY_CELLS_WIDE = 32
 """How wide waves of many cells become in a recursion of many calls, whatever the roots."""
 
+_CALLS_PER_SWEPT_ROW = 16
+"""How many calls there are in a recursion for each row of a wave of a sweep, at least."""
+
+_FEWEST_SWEPT_ROWS = 32
+"""The least width of a wave of a sweep: narrower ones take as long."""
+
+_MOST_SWEPT = 1 << 16
+"""The most calls of an invocation whose waves come in sweeps: tables have room for empty waves."""
+
 _FEWEST_STEP_ROWS = 8
 """What the rows of a step are a multiple of, unless a cell is fired less often."""
 
@@ -64,6 +73,7 @@ class Layout:
         max_calls: the largest number of calls that fits.
         widths: widths of waves, ascending.
         costs: relative cost of a wave of each width.
+        sweeps: whether waves come in sweeps, one of each cell in order, some of them empty.
         collect: whether every call is reported.
         readers: whether the tables that the backward pass reads are made.
         fires: how often each cell is fired at most.
@@ -80,6 +90,7 @@ class Layout:
     max_calls: int
     widths: tuple[int, ...]
     costs: tuple[float, ...]
+    sweeps: bool
     collect: bool
     readers: bool
     fires: tuple[int, ...]
@@ -130,6 +141,33 @@ def widths_of(
     return tuple(sorted(sizes))
 
 
+def sweep_width(
+    program: Program, lanes: int, max_calls: int, *, platform: Platform = CPU
+) -> int | None:
+    """The batch size of an invocation whose waves come in sweeps; None if they should not.
+
+    An accelerator's host waits for it to see which wave comes next, a look for each cell. To
+    compute a wave of every cell instead takes one look, and less time if they compute little.
+
+    Args:
+        program: whose calls are batched.
+        lanes: number of roots.
+        max_calls: the largest number of calls.
+        platform: where they run.
+    """
+    if not platform.sweep_flops or max_calls > _MOST_SWEPT:
+        return None
+    if not program.cells or not _has_few_cells(program) or any(program.waits):
+        return None
+    wanted = power_of_two(
+        max(lanes, math.ceil(max_calls / _CALLS_PER_SWEPT_ROW), _FEWEST_SWEPT_ROWS)
+    )
+    wanted = min(wanted, platform.widest, power_of_two(max(max_calls, 2)))
+    rows = platform.sweep_flops / (len(program.cells) * (program.row_flops + _ROW_FLOPS))
+    rows = min(rows, platform.wave_bytes / max(program.call_bytes, 1))
+    return min(wanted, 2 ** int(math.log2(rows))) if rows >= wanted / 4 else None
+
+
 def _widest(program: Program, lanes: int, max_calls: int, platform: Platform) -> int:
     """The largest batch size: four times about the number of roots, if that pays.
 
@@ -169,6 +207,7 @@ def make_layout(
     max_calls: int,
     *,
     widths: tuple[int, ...] | None = None,
+    sweeps: bool = False,
     collect: bool = False,
     readers: bool = False,
     platform: Platform = CPU,
@@ -199,6 +238,7 @@ def make_layout(
         max_calls=max_calls,
         widths=widths,
         costs=costs,
+        sweeps=sweeps,
         collect=collect,
         readers=readers,
         fires=tuple(fires),
@@ -206,7 +246,7 @@ def make_layout(
         step_rows=(0,) * len(fires),
         value_rows=tuple(values),
         read_rows=tuple(reads),
-        max_waves=min(sum(fires), max_calls * program.fires) + 1,
+        max_waves=(min(sum(fires), max_calls * program.fires) + 1) * (len(fires) if sweeps else 1),
         platform=platform,
     )
     rows = max((*layout.cell_rows, *layout.value_rows, *layout.read_rows, max_calls))
@@ -373,6 +413,23 @@ def table_types(program: Program, layout: Layout) -> Tables:
         calls_lane=ints(calls) if layout.collect else None,
         calls_args=tuple(_array(v.aval.dtype, calls) for v in control) if layout.collect else (),
     )
+
+
+def without_waves(types: Tables) -> Tables:
+    """The types of tables that tell the results alone."""
+    parts = types.cells, types.root_readers, types.reader_rows
+    cells, root_readers, reader_rows = jax.tree.map(_none_of, parts)
+    return dataclasses.replace(
+        types,
+        waves=_none_of(types.waves),
+        cells=cells,
+        root_readers=root_readers,
+        reader_rows=reader_rows,
+    )
+
+
+def _none_of(array: Any) -> Any:
+    return jax.ShapeDtypeStruct((0, *array.shape[1:]), array.dtype)
 
 
 def _cell_types(spec: CellSpec, rows: int, readers: bool) -> CellTables:

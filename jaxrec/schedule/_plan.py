@@ -85,6 +85,7 @@ def request_attributes(program: Program, layout: Layout, inputs: PlanInputs) -> 
         "lanes": np.int64(layout.lanes),
         "widths": np.asarray(layout.widths, np.int64),
         "costs": np.asarray(layout.costs, np.float64),
+        "sweeps": np.int64(layout.sweeps),
         "names": program.names,
         "outer_lanes": lane_numbers(inputs.patterns),
         "max_calls": np.int64(layout.max_calls),
@@ -141,7 +142,7 @@ def plan_on_host(
     """
     with ErrorsOfTheCore():
         given = host_arguments(program, layout, inputs, limits, max_calls)
-        return _core.plan(*given, depth_limit=limits.depth, waves=waves)
+        return _core.plan(*given, depth_limit=limits.depth, waves=waves, sweeps=layout.sweeps)
 
 
 def host_arguments(

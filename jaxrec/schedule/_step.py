@@ -4,6 +4,8 @@ From inside the XLA program:
 
     begin -> handle;  step(handle, tapes) -> wave;  operands(handle, wave) -> rows;  end -> tables
 
+Where waves come in sweeps, `step` gives a whole sweep and what its waves read, as one array.
+
 The scheduler waits at values that cells compute. `step` hands it the tapes of those values and gets
 the next wave; `end` gives the tables of all that ran, which are those of a planned program.
 """
@@ -17,13 +19,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
 from jaxrec import _compat, _core
 from jaxrec._errors import UnsupportedError
 from jaxrec.schedule._handlers import PLATFORMS, register_handlers
-from jaxrec.schedule._layout import Layout, Tables, table_types, wave_columns
+from jaxrec.schedule._layout import Layout, Tables, table_types, wave_columns, without_waves
 from jaxrec.schedule._limits import Limits
 from jaxrec.schedule._plan import PlanInputs, host_arguments, request_attributes
 from jaxrec.split._program import CellSpec, Program
@@ -67,6 +70,35 @@ class Stepping:
         imported = [tapes[c] for c in self.program.imports]
         return _call(self.program, "jaxrec_step", wave, self.handle, done, *imported)
 
+    def sweep(self, tapes: Sequence[Any]) -> Any:
+        """The sweep after those that have run; its first kind is -1 if there is none."""
+        words = jax.ShapeDtypeStruct((sum(map(self._sweep_words, self.program.cells)),), np.int32)
+        imported = [tapes[c] for c in self.program.imports]
+        return _call(self.program, "jaxrec_step", words, self.handle, self.handle, *imported)
+
+    def waves(self, sweep: Any) -> list[tuple[Any, WaveRows]]:
+        """For each cell its wave of a sweep, as a row of the wave table, and what it reads."""
+        at, found = 0, []
+        for spec in self.program.cells:
+            parts = []
+            for count, dtype in self._sweep_parts(spec):
+                parts.append(_unpacked(sweep[at : at + _words(count, dtype)], count, dtype))
+                at += _words(count, dtype)
+            wave, *rows, lanes = parts
+            reads, exports = rows[: len(spec.inputs)], rows[len(spec.inputs) :]
+            found.append((wave, WaveRows(tuple(reads), tuple(exports), lanes)))
+        return found
+
+    def _sweep_parts(self, spec: CellSpec) -> list[tuple[int, np.dtype]]:
+        """How many numbers of which type a sweep has of a cell, part after part."""
+        width, ints = self.layout.widths[-1], np.dtype(np.int32)
+        reads = [(width, ints) for _ in spec.inputs]
+        exports = [(width, v.aval.dtype) for v in spec.cell.exports]
+        return [(wave_columns(self.program), ints), *reads, *exports, (width, ints)]
+
+    def _sweep_words(self, spec: CellSpec) -> int:
+        return sum(_words(*part) for part in self._sweep_parts(spec))
+
     def operands(self, spec: CellSpec, width: int, wave: Any) -> WaveRows:
         """What a wave of a cell reads."""
         ints = jax.ShapeDtypeStruct((width,), np.int32)
@@ -81,9 +113,15 @@ class Stepping:
         rows = table_types(self.program, self.layout).result_reads
         return _call(self.program, "jaxrec_step_results", rows, self.handle, wave)
 
-    def end(self, wave: Any) -> Tables:
-        """The tables of the schedule that ran; `wave` is of kind -1."""
+    def end(self, wave: Any, *, waves: bool = True) -> Tables:
+        """The tables of the schedule that ran; `wave` is of kind -1.
+
+        Args:
+            wave: the last one, which is none.
+            waves: without, the tables have what tells the results alone.
+        """
         like = table_types(self.program, self.layout)
+        like = like if waves else without_waves(like)
         capacity = np.asarray([*self.layout.value_rows, *self.layout.read_rows], np.int64)
         made = _call(
             self.program,
@@ -92,9 +130,24 @@ class Stepping:
             self.handle,
             wave,
             capacity=capacity,
-            readers=np.int64(self.layout.readers),
+            readers=np.int64(self.layout.readers and waves),
+            waves=np.int64(waves),
         )
         return jax.tree.unflatten(jax.tree.structure(like), list(made))
+
+
+def _words(count: int, dtype: np.dtype) -> int:
+    """How many 32-bit words numbers take, up to a multiple of 8 bytes."""
+    return -(-count * dtype.itemsize // 8) * 2
+
+
+def _unpacked(words: Any, count: int, dtype: np.dtype) -> Any:
+    """The numbers that 32-bit words hold."""
+    if dtype == np.bool_:
+        return _unpacked(words, count, np.dtype(np.uint8)) != 0
+    size = dtype.itemsize
+    grouped = words.reshape(-1, size // 4) if size > 4 else words
+    return lax.bitcast_convert_type(grouped, dtype).reshape(-1)[:count]
 
 
 def begin_stepping(program: Program, layout: Layout, inputs: PlanInputs) -> Stepping:

@@ -20,7 +20,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._moving import moving, ruled
-from jaxrec.graph._patience import calls_host
+from jaxrec.graph._patience import calls_host, has_to_wait
 from jaxrec.split._axes import Axis, Examples
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
@@ -253,6 +253,11 @@ class Program:
     def examples(self) -> int:
         """How many examples a row has values of."""
         return math.prod(axis.size for axis in self.axes if isinstance(axis, Examples))
+
+    @property
+    def waits(self) -> tuple[bool, ...]:
+        """Which cells must run for calls alone: see `jaxrec/graph/_patience.py`."""
+        return self.cache.once("waits", lambda: tuple(has_to_wait(s.cell.ops) for s in self.cells))
 
     @property
     def calls_host(self) -> tuple[bool, ...]:

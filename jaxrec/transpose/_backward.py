@@ -175,11 +175,11 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     place = Place(width, FIRST, COUNT)
     waves = replay.at.tables.waves
 
-    def run(number: Any, state: Any) -> Any:
+    def run(number: Any, state: Any) -> tuple[Any, Any]:
         ct_tapes, cut_tapes = list(state[0]), list(state[1])
-        several = len(slots) + len(cut_tapes[spec.cell.index]) > 1
+        ordered = replay.at.layout.sweeps or len(slots) + len(cut_tapes[spec.cell.index]) > 1
         sums = replay.sums(spec, ct_tapes)
-        wave, _, cotangents = read_wave(place, waves, number, sums=sums, is_ordered=several)
+        wave, _, cotangents = read_wave(place, waves, number, sums=sums, is_ordered=ordered)
         shift, start = wave[COUNT] - width, place.start(wave)
         rows = _waiting.calls_alone(vjp.waits, numbers(width) + shift >= 0)
         given = (
@@ -195,7 +195,7 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
         cut_tapes[index] = [
             _tapes.put(tape, made, start) for tape, made in zip(cut_tapes[index], cuts, strict=True)
         ]
-        return ct_tapes, cut_tapes
+        return wave, (ct_tapes, cut_tapes)
 
     return run
 
