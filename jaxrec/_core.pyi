@@ -78,6 +78,9 @@ class Stepper:
     def operands(self, buffers: Sequence[NDArray[Any]]) -> None: ...
     def finish(self) -> Schedule: ...
 
+MANY_READERS: int
+
+def most_readers(program: NDArray[np.int64], collect: bool) -> list[list[int]]: ...
 def start_stepper(
     program: NDArray[np.int64],
     roots: Sequence[NDArray[Any]],

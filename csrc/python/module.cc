@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/fill.h"
+#include "core/most_readers.h"
 #include "core/opcode.h"
 #include "core/plan.h"
 #include "core/processors.h"
@@ -219,6 +220,15 @@ void bind_stepper(nb::module_& m) {
       .def("finish", &finish_stepper, "The schedule that ran; the stepper is then of no use.");
 }
 
+// As lists of lists: of the outputs of each cell, then of the data arguments of the roots.
+std::vector<std::vector<int32_t>> most_readers_numpy(Ints words, bool collect) {
+  Program program;
+  raise_if_failed(decode({words.data(), words.size()}, program));
+  MostReaders most = most_readers(program, collect);
+  most.outputs.push_back(std::move(most.roots));
+  return most.outputs;
+}
+
 // Python's exception type, made with the module and kept by it.
 void bind_error(nb::module_& m) {
   nb::object type = nb::steal(PyErr_NewExceptionWithDoc(
@@ -333,6 +343,10 @@ NB_MODULE(_core, m) {
   m.def("dtypes", &dtypes, "Element type codes by NumPy name.");
   m.def("ffi_handlers", &ffi_handlers, "XLA FFI handlers by platform and target name.");
   m.def("ffi_types", &ffi_types, "The types of their states by platform and name.");
+  m.attr("MANY_READERS") = MostReaders::kMany;
+  m.def("most_readers", &most_readers_numpy, "program"_a, "collect"_a,
+        "The most readers of a value: of each output of each cell, then of each data argument of "
+        "the roots; MANY_READERS if there is no small bound.");
   bind_error(m);
   bind_schedule(m);
   bind_stepper(m);

@@ -11,7 +11,7 @@ from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._read import Gathers, Place, read_wave
+from jaxrec.lowering._read import Gather, Gathers, Place, read_wave
 from jaxrec.lowering._rows import gather, gather_rows, numbers, select_rows
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
 from jaxrec.schedule._plan import LanePattern
@@ -135,7 +135,7 @@ def _fire(
 def reads_of(at: Scheduled, spec: CellSpec, tapes: Sequence[Any]) -> Gathers:
     """What the calls of a cell read of tapes."""
     reads = at.tables.cells[spec.cell.index].reads
-    return [(tapes[c], rows) for c, rows in zip(spec.inputs, reads, strict=True)]
+    return [Gather(tapes[c], rows) for c, rows in zip(spec.inputs, reads, strict=True)]
 
 
 def is_ordered(at: Scheduled, spec: CellSpec, state: State) -> bool:
@@ -186,8 +186,8 @@ def inputs_of(
 ) -> list[Any]:
     """The tape inputs of `width` rows of a cell, each by an operation that may be left out."""
     return [
-        gather_rows(tape, rows(_tapes.block(reads, start, width)))
-        for tape, reads in reads_of(at, spec, tapes)
+        gather_rows(x.tape, rows(_tapes.block(x.rows, start, width)))
+        for x in reads_of(at, spec, tapes)
     ]
 
 
@@ -202,7 +202,7 @@ def operands_at(
     tables = at.tables.cells[spec.cell.index]
     lanes = gather(tables.lane, rows)
     exports = [gather(x, rows) for x in tables.exports]
-    inputs = [copy(tape, gather(reads, rows)) for tape, reads in reads_of(at, spec, tapes)]
+    inputs = [copy(x.tape, gather(x.rows, rows)) for x in reads_of(at, spec, tapes)]
     return _outers.cell_outers(spec, at.outers, at.patterns, lanes), exports, inputs
 
 

@@ -9,6 +9,7 @@ it is overwritten, as by a wave that overwrites two tapes by what it reads from 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -46,12 +47,40 @@ class Place(NamedTuple):
         return start if self.calls is None else start + wave[self.calls] - self.width
 
 
-Gathers = Sequence[tuple[Any, Any]]
-"""Tapes, and for each a table of row numbers: of the wave's rows of the table the tape's rows."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Gather:
+    """For each of a wave's rows a row of a tape; a JAX pytree.
 
-Sums = Sequence[tuple[Any, Any, Any]]
-"""Cotangents by read row, read rows grouped by value, and a table that says where the readers of a
-value begin: for each of the wave's rows the sum over its readers."""
+    Attributes:
+        tape: what is read.
+        rows: a table of its row numbers.
+    """
+
+    tape: Any
+    rows: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """For each of a wave's rows the sum over the readers of a value; a JAX pytree.
+
+    Attributes:
+        tape: cotangents by read row.
+        reader_rows: read rows grouped by value.
+        pointers: a table that says where the readers of a value begin.
+        most: the most readers of a value, if that is known.
+    """
+
+    tape: Any
+    reader_rows: Any
+    pointers: Any
+    most: int | None = dataclasses.field(default=None, metadata={"static": True})
+
+
+Gathers = Sequence[Gather]
+Sums = Sequence[Sum]
 
 
 class _Operands(NamedTuple):
@@ -102,7 +131,7 @@ def read_wave(
 
 def _apart(given: Sequence[Any], holds: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
     """Those whose tape the handler knows, and the others."""
-    return [x for x in given if holds(x[0])], [x for x in given if not holds(x[0])]
+    return [x for x in given if holds(x.tape)], [x for x in given if not holds(x.tape)]
 
 
 def _merged(
@@ -110,7 +139,7 @@ def _merged(
 ) -> list[Any]:
     """What `_apart` has divided, in order."""
     one, other = iter(ones), iter(others)
-    return [next(one if holds(x[0]) else other) for x in given]
+    return [next(one if holds(x.tape) else other) for x in given]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -140,7 +169,7 @@ def _with_zeros(outs: Sequence[Any], dots: Sequence[Any], made: Sequence[Any]) -
     """The tangents of what was read: those read too, and zeros."""
     own = iter(made)
     pairs = zip(outs, dots, strict=True)
-    return [next(own) if _is_moved(dot[0]) else _no_tangent(out) for out, dot in pairs]
+    return [next(own) if _is_moved(dot.tape) else _no_tangent(out) for out, dot in pairs]
 
 
 def _no_tangent(value: Any) -> SymbolicZero:
@@ -153,12 +182,13 @@ def _is_moved(tangent: Any) -> bool:
 
 def _moved(given: Sequence[Any], dots: Sequence[Any]) -> list[Any]:
     """Reads of the tangents that are not zero, at the same rows."""
-    return [(dot[0], *x[1:]) for x, dot in zip(given, dots, strict=True) if _is_moved(dot[0])]
+    pairs = zip(given, dots, strict=True)
+    return [dataclasses.replace(x, tape=d.tape) for x, d in pairs if _is_moved(d.tape)]
 
 
 def _by_handler(place: Place, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
     waves, number, gathers, sums, awaited = given
-    tapes = [tape for tape, *_ in (*gathers, *sums)]
+    tapes = [x.tape for x in (*gathers, *sums)]
     types = [jax.ShapeDtypeStruct((place.width, *x.shape[1:]), x.dtype) for x in tapes]
     first, calls = (-1 if x is None else x for x in (place.first, place.calls))
     wave, *found = call_handler(
@@ -166,7 +196,7 @@ def _by_handler(place: Place, given: _Operands) -> tuple[Any, list[Any], list[An
         [jax.ShapeDtypeStruct(waves.shape[1:], waves.dtype), *types],
         waves,
         number,
-        *(x for part in (*gathers, *sums) for x in part),
+        *jax.tree.leaves([gathers, sums]),
         *awaited,
         place=np.asarray([len(gathers), len(sums), first, calls], np.int64),
     )
@@ -182,11 +212,10 @@ def _by_xla(place: Place, is_ordered: bool, given: _Operands) -> tuple[Any, list
     return wave, copies, totals
 
 
-def _gathered(place: Place, wave: Any, given: tuple[Any, Any]) -> Any:
-    tape, rows = given
-    return gather(tape, block(rows, place.start(wave), place.width))
+def _gathered(place: Place, wave: Any, given: Gather) -> Any:
+    return gather(given.tape, block(given.rows, place.start(wave), place.width))
 
 
-def _summed(place: Place, wave: Any, given: tuple[Any, Any, Any]) -> Any:
-    tape, reader_rows, pointers = given
-    return sum_by_gather(tape, reader_rows, block(pointers, place.start(wave), place.width + 1))
+def _summed(place: Place, wave: Any, given: Sum) -> Any:
+    pointers = block(given.pointers, place.start(wave), place.width + 1)
+    return sum_by_gather(given.tape, given.reader_rows, pointers, given.most)

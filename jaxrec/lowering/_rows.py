@@ -6,6 +6,7 @@ and these reads are most of what a wave does besides arithmetic.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -66,19 +67,21 @@ def _gather_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[An
     return _gather_inexact(tape, rows), _gather_inexact(tangent, rows)
 
 
-def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
+def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any, most: int | None = None) -> Any:
     """For each value, the sum of the cotangents that its readers wrote.
 
     Args:
         ct_tape: cotangents by read row.
         reader_rows: read rows grouped by value.
         pointers: `[n + 1]`, where the readers of each of `n` values begin in `reader_rows`.
+        most: the most readers of a value, if that is known.
 
     Returns:
         `[n, ...]`; zero for a value that nothing reads.
     """
+    by_gather = functools.partial(sum_by_gather, most=most)
     if not is_summed(ct_tape):
-        return sum_by_gather(ct_tape, reader_rows, pointers)
+        return by_gather(ct_tape, reader_rows, pointers)
 
     def on_cpu(*operands: Any) -> Any:
         shape = (pointers.shape[0] - 1, *ct_tape.shape[1:])
@@ -86,7 +89,7 @@ def sum_over_readers(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
         return call_handler("jaxrec_sum_rows", out, *operands)
 
     operands = (ct_tape, reader_rows, pointers)
-    return lax.platform_dependent(*operands, cpu=on_cpu, default=sum_by_gather)
+    return lax.platform_dependent(*operands, cpu=on_cpu, default=by_gather)
 
 
 def is_summed(tape: Any) -> bool:
@@ -94,8 +97,12 @@ def is_summed(tape: Any) -> bool:
     return tape.dtype in (jnp.float32, jnp.float64)
 
 
-def sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
-    """One gather for the first readers, one for the second, and so on."""
+def sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any, most: int | None = None) -> Any:
+    """One gather for the first readers, one for the second, and so on.
+
+    In a loop, unless it is known how many there are: an accelerator's host waits for it at every
+    turn of a loop whose end is computed.
+    """
     starts, ends = pointers[:-1], pointers[1:]
 
     def term(k: Any) -> Any:
@@ -103,8 +110,10 @@ def sum_by_gather(ct_tape: Any, reader_rows: Any, pointers: Any) -> Any:
         rows = gather(ct_tape, gather(reader_rows, places))
         return select_rows(starts + k < ends, rows)
 
-    most = jnp.max(ends - starts, initial=0)
-    return lax.fori_loop(1, most, lambda k, total: total + term(k), term(0))
+    if most is not None:
+        return functools.reduce(lambda total, k: total + term(k), range(1, most), term(0))
+    longest = jnp.max(ends - starts, initial=0)
+    return lax.fori_loop(1, longest, lambda k, total: total + term(k), term(0))
 
 
 def select_rows(valid: Any, rows: Any) -> Any:

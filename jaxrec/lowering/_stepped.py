@@ -23,7 +23,7 @@ from jaxrec.lowering._forward import (
     with_roots,
     write,
 )
-from jaxrec.lowering._read import Place, read_wave
+from jaxrec.lowering._read import Gather, Place, read_wave
 from jaxrec.lowering._waves import after
 from jaxrec.schedule._layout import COUNT, KIND
 from jaxrec.schedule._plan import PlanInputs
@@ -75,7 +75,7 @@ def _fire(at: Scheduled, spec: CellSpec, width: int, cell_at: CellAt) -> Fire:
     cell = cell_at(at, spec, width)
 
     def run(wave: Any, rows: WaveRows, state: State) -> tuple[Any, State]:
-        given = [(state[0][c], x) for c, x in zip(spec.inputs, rows.reads, strict=True)]
+        given = [Gather(state[0][c], x) for c, x in zip(spec.inputs, rows.reads, strict=True)]
         ordered = is_ordered(at, spec, state)
         wave, inputs, _ = read_wave(Place(width), wave[None], 0, given, is_ordered=ordered)
         outers = _outers.cell_outers(spec, at.outers, at.patterns, rows.lanes)

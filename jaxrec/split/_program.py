@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
+from jaxrec import _core
 from jaxrec.graph._ir import (
     Atom,
     Graph,
@@ -253,6 +254,21 @@ class Program:
     def examples(self) -> int:
         """How many examples a row has values of."""
         return math.prod(axis.size for axis in self.axes if isinstance(axis, Examples))
+
+    def most_readers(self, collect: bool) -> list[list[int | None]]:
+        """The most readers of a value; None where there is no small bound.
+
+        Of each output of each cell, then of each row of arguments of the roots.
+
+        Args:
+            collect: whether the results of all calls are read.
+        """
+
+        def make() -> list[list[int | None]]:
+            found = _core.most_readers(self.words, collect)
+            return [[n if n < _core.MANY_READERS else None for n in counts] for counts in found]
+
+        return self.cache.once(("most readers", collect), make)
 
     @property
     def waits(self) -> tuple[bool, ...]:

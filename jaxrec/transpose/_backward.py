@@ -28,7 +28,7 @@ from jaxrec.lowering._rows import numbers, sum_over_readers
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec
-from jaxrec.transpose._cells import Backward, Replay, has_cotangent, tapes_by_cell
+from jaxrec.transpose._cells import Backward, Replay, has_cotangent, most_readers, tapes_by_cell
 from jaxrec.transpose._outer import outer_cotangents, zero_of
 
 
@@ -204,8 +204,9 @@ def root_cotangents(at: Scheduled, ct_tapes: Sequence[Any], want: Want) -> list[
     """The cotangents of the roots' data arguments that are asked for."""
     program, tables = at.program, at.tables
     found: dict[int, Any] = {}
-    for (c, parts), pointers in zip(program.data_rows, tables.root_readers, strict=True):
+    given = zip(program.data_rows, tables.root_readers, most_readers(at)[-1], strict=True)
+    for (c, parts), pointers, most in given:
         if set(parts).intersection(want.roots):
-            rows = sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers)
+            rows = sum_over_readers(ct_tapes[c], tables.reader_rows[c], pointers, most)
             found.update(zip(parts, unpack(rows, program.members[c], batch=1), strict=True))
     return [found[position] for position in want.roots]

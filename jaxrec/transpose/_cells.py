@@ -15,7 +15,7 @@ from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
 from jaxrec.lowering._forward import Scheduled, WaveCell, inputs_of, operands, quick_cell
 from jaxrec.lowering._quick import quick
-from jaxrec.lowering._read import Sums
+from jaxrec.lowering._read import Sum, Sums
 from jaxrec.lowering._rows import gather, numbers, sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
@@ -224,6 +224,11 @@ def tapes_by_cell(backward: Backward, types: Sequence[Sequence[Any]]) -> list[li
     return [[next(flat) for _ in mine] for mine in types]
 
 
+def most_readers(at: Scheduled) -> list[list[int | None]]:
+    """How many read a value of an invocation at most: see `Program.most_readers`."""
+    return at.program.most_readers(at.layout.collect)
+
+
 @dataclasses.dataclass(frozen=True)
 class Replay:
     """The state that stays the same while the waves run in reverse."""
@@ -245,10 +250,11 @@ class Replay:
 
     def sums(self, spec: CellSpec, ct_tapes: Any) -> Sums:
         """What the cotangents of a cell's outputs are made of: for each row a sum over readers."""
-        readers = self.at.tables.cells[spec.cell.index].readers
+        at, index = self.at, spec.cell.index
+        readers, most = at.tables.cells[index].readers, most_readers(at)[index]
         return [
-            (ct_tapes[c], self.at.tables.reader_rows[c], pointers)
-            for c, pointers in zip(spec.outputs, readers, strict=True)
+            Sum(ct_tapes[c], at.tables.reader_rows[c], pointers, n)
+            for c, pointers, n in zip(spec.outputs, readers, most, strict=True)
             if ct_tapes[c] is not None
         ]
 
@@ -266,6 +272,6 @@ class Replay:
         """
         rows = jnp.minimum(start + numbers(width + 1), end)
         return [
-            sum_over_readers(tape, reader_rows, gather(pointers, rows))
-            for tape, reader_rows, pointers in self.sums(spec, ct_tapes)
+            sum_over_readers(x.tape, x.reader_rows, gather(x.pointers, rows), x.most)
+            for x in self.sums(spec, ct_tapes)
         ]
