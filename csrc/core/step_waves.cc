@@ -10,11 +10,16 @@ namespace {
 
 // Repeats the first element behind the last; of none, zeros.
 void pad_operand(const Array& operand, int64_t count) {
-  const size_t bytes = byte_width(operand.dtype);
   char* rows = operand.as<char>();
-  if (count == 0) std::memset(rows, 0, static_cast<size_t>(operand.size()) * bytes);
-  for (int64_t i = std::max<int64_t>(count, 1); i < operand.size(); ++i)
-    std::memcpy(rows + static_cast<size_t>(i) * bytes, rows, bytes);
+  const size_t all = bytes_of(operand), begin = bytes_of(operand, count);
+  if (count == 0) std::memset(rows, 0, all);
+  if (count == 0 || begin == all) return;
+  size_t done = bytes_of(operand, 1);
+  std::memcpy(rows + begin, rows, done);
+  for (size_t more; begin + done < all; done += more) {
+    more = std::min(done, all - begin - done);
+    std::memcpy(rows + begin + done, rows + begin, more);
+  }
 }
 
 }  // namespace

@@ -295,6 +295,30 @@ void tapes_and_buffers_must_fit() {
   CHECK(has(stepper->write_operands(0, {}), "as many operands as its cell"));
 }
 
+// Both cells of `wave_a_call`, at a width of 8: five columns, then reads, exports and lanes.
+void a_sweep_is_one_array() {
+  Job job = job_of(wave_a_call(), {3, 0});
+  job.sweep();
+  std::unique_ptr<Stepper> stepper;
+  CHECK(job.start(stepper, {}).ok());
+  int64_t rows = 32;
+  std::vector<int32_t> tape(rows, 1);
+  const auto step = [&] { return stepper->step({{tape.data(), DType::kI32, {&rows, 1}}}); };
+  CHECK(step().ok() && stepper->waves().size() == 2);
+  std::vector<int32_t> sweep(6 + 8 + 8 + 6 + 8 + 8 + 8, -7);
+  CHECK(has(stepper->write_sweep({sweep.data(), sweep.size() - 2}), "another size"));
+  CHECK(stepper->write_sweep({sweep.data(), sweep.size()}).ok());
+  const std::vector<int32_t> leaf(sweep.begin(), sweep.begin() + 22);
+  CHECK(leaf == std::vector<int32_t>({0, 2, 8, 8, 0, 0, 3, 0, 3, 3, 3, 3, 3, 3,  // n
+                                      0, 1, 0, 0, 0, 0, 0, 0}));                 // lanes
+  const std::vector<int32_t> compose(sweep.begin() + 22, sweep.end());
+  std::vector<int32_t> empty(30, 0);
+  empty[0] = 1, empty[2] = 8, empty[3] = 10;
+  CHECK(compose == empty);
+  while (!stepper->waves().empty()) CHECK(step().ok());
+  CHECK(stepper->write_sweep({sweep.data(), sweep.size()}).ok() && sweep[0] == -1);
+}
+
 }  // namespace
 }  // namespace jaxrec
 
@@ -313,5 +337,6 @@ int main() {
   a_shared_call_must_not_wait_for_itself();
   steps_in_the_wrong_order_are_refused();
   tapes_and_buffers_must_fit();
+  a_sweep_is_one_array();
   return report("stepper");
 }
