@@ -147,7 +147,9 @@ def sweep_width(
     """The batch size of an invocation whose waves come in sweeps; None if they should not.
 
     An accelerator's host waits for it to see which wave comes next, a look for each cell. To
-    compute a wave of every cell instead takes one look, and less time if they compute little.
+    compute a wave of every cell instead takes one look, and less time if they compute little. Not
+    if few looks are needed: where one cell alone waits for others like it, as in a fold of a tree,
+    its waves follow each other. A stepped program looks after each wave, whatever its kind.
 
     Args:
         program: whose calls are batched.
@@ -158,6 +160,8 @@ def sweep_width(
     if not platform.sweep_flops or max_calls > _MOST_SWEPT:
         return None
     if not program.cells or not _has_few_cells(program) or any(program.waits):
+        return None
+    if not program.is_stepped and program.num_recurrent < 2:
         return None
     wanted = power_of_two(
         max(lanes, math.ceil(max_calls / _CALLS_PER_SWEPT_ROW), _FEWEST_SWEPT_ROWS)

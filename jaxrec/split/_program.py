@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,20 @@ class Program:
             return [[n if n < _core.MANY_READERS else None for n in counts] for counts in found]
 
         return self.cache.once(("most readers", collect), make)
+
+    @functools.cached_property
+    def num_recurrent(self) -> int:
+        """How many cells read, maybe by way of others, tapes that they write."""
+        return sum(not self._made_from(s.outputs).isdisjoint(s.inputs) for s in self.cells)
+
+    def _made_from(self, classes: Iterable[int]) -> set[int]:
+        """Some classes, and all that cells make from them."""
+        found, more = set[int](), set(classes)
+        while more:
+            found |= more
+            read = [spec for spec in self.cells if found.intersection(spec.inputs)]
+            more = {c for spec in read for c in spec.outputs} - found
+        return found
 
     @property
     def waits(self) -> tuple[bool, ...]:
