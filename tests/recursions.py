@@ -42,3 +42,23 @@ def total(w, tree, i):
         return total(w, tree, tree["left"][i]) + total(w, tree, tree["right"][i])
 
     return jr.cond(tree["left"][i] < 0, lambda: tree["x"][i] * w, node)
+
+
+def swapped(most, *, stepped):
+    """A recursion whose cells write tapes by what they read from others: of `(w, n)`, to a scalar.
+
+    Args:
+        most: its bound on calls.
+        stepped: whether its control depends on computed values.
+    """
+
+    @jr.rec_fn(max_calls=most)
+    def swapped(w, n, a, b):
+        def node():
+            left = swapped(w, n - 1, jnp.tanh(b @ w), jnp.tanh(a @ w))
+            return jnp.tanh(left + swapped(w, n - 1, jnp.tanh(b), jnp.tanh(left)))
+
+        last = (n == 0) | (jnp.sum(a) > 1e9) if stepped else n == 0
+        return jr.cond(last, lambda: jnp.tanh(a - b), node)
+
+    return lambda w, n: swapped(w, n, jnp.ones(9), jnp.zeros(9)).sum()

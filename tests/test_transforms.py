@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 
 import jax
 import jax.numpy as jnp
@@ -322,53 +321,6 @@ class TestSecondCall:
         for root in (0, 9, 10):
             f(w, tree, root)
         assert f.cache_info().compilations <= 2
-
-
-class TestCompiledProgram:
-    """Tapes are updated in place: XLA copies none."""
-
-    rows, width = 53, 37
-
-    def hlo(self):
-        w = {"embed": normal(1, 6, self.width), "kernel": normal(2, 2 * self.width, self.width),
-             "bias": normal(3, self.width)}  # fmt: skip
-        run = jax.vmap(RNN.with_options(max_calls=self.rows), (None, None, 0))
-
-        def step(w, tree, roots):
-            return (run(w, tree, roots) ** 2).sum()
-
-        lowered = jax.jit(jax.value_and_grad(step)).lower(w, forest(), roots())
-        return lowered.compile().as_text() or ""
-
-    def test_no_tape_is_copied(self):
-        text = self.hlo()
-        tapes = set(re.findall(rf"f32\[(\d+),{self.width}\]", text))
-        large = {n for n in map(int, tapes) if n > self.rows}
-        assert large, "the program has tapes of rows of this width"
-        copies = re.findall(rf"= f32\[(\d+),{self.width}\]\S* copy\(", text)
-        assert not large.intersection(map(int, copies))
-
-    @pytest.mark.parametrize("derivative", [False, True])
-    @pytest.mark.parametrize("stepped", [False, True])
-    def test_nor_where_a_wave_writes_one_by_what_it_reads_from_another(self, stepped, derivative):
-        most = 3000
-
-        @jr.rec_fn(max_calls=most)
-        def swapped(w, n, a, b):
-            def node():
-                left = swapped(w, n - 1, tanh(b @ w), tanh(a @ w))
-                return tanh(left + swapped(w, n - 1, tanh(b), tanh(left)))
-
-            last = (n == 0) | (jnp.sum(a) > 1e9) if stepped else n == 0
-            return jr.cond(last, lambda: tanh(a - b), node)
-
-        def run(w, n):
-            return swapped(w, n, jnp.ones(9), jnp.zeros(9)).sum()
-
-        run = jax.value_and_grad(run) if derivative else run
-        text = jax.jit(run).lower(jnp.eye(9), 5).compile().as_text() or ""
-        assert {n for n in re.findall(r"= f32\[(\d+),", text) if int(n) > most}
-        assert not [n for n in re.findall(r"= f32\[(\d+)\S* copy\(", text) if int(n) > most]
 
 
 class TestAxesOfSeveralVmaps:

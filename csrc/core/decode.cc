@@ -301,6 +301,18 @@ class Decoder {
 
 }  // namespace
 
+size_t Program::max_inputs() const {
+  size_t most = 0;
+  for (const Cell& cell : cells) most = std::max(most, cell.inputs.size());
+  return most;
+}
+
+size_t Program::max_outputs() const {
+  size_t most = 0;
+  for (const Cell& cell : cells) most = std::max(most, cell.outputs.size());
+  return most;
+}
+
 bool Program::has_memo() const {
   return std::any_of(functions.begin(), functions.end(), [](const Function& f) { return f.memo; });
 }

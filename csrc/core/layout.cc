@@ -1,6 +1,5 @@
 #include "core/layout.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -18,10 +17,8 @@ class LayoutBuilder {
   Status run() {
     out_.pad = static_cast<int32_t>(options_.of_waves.widths[options_.of_waves.widths.size() - 1]);
     out_.lanes = static_cast<int32_t>(frames_.roots.size());
-    for (const Cell& cell : program_.cells) {
-      out_.max_in = std::max(out_.max_in, static_cast<int32_t>(cell.inputs.size()));
-      out_.max_out = std::max(out_.max_out, static_cast<int32_t>(cell.outputs.size()));
-    }
+    out_.max_in = static_cast<int32_t>(program_.max_inputs());
+    out_.max_out = static_cast<int32_t>(program_.max_outputs());
     if (options_.collect) collect();
     if (Status status = count_rows(); !status.ok() || !options_.waves) return status;
     next_value_.assign(program_.num_classes, out_.pad);

@@ -12,7 +12,7 @@ namespace jaxrec {
 /// the result of a call; `kMany` if there is no small bound. A sum over few readers, of which it is
 /// known how many, takes no loop.
 struct MostReaders {
-  static constexpr int32_t kMany = 16;
+  static constexpr int32_t kMany = 8;
 
   std::vector<std::vector<int32_t>> outputs;  // of each output of each cell
   std::vector<int32_t> roots;                 // of each data argument of the roots

@@ -91,6 +91,10 @@ struct Program {
 
   const Function& entry_function() const { return functions[entry]; }
   bool has_memo() const;
+
+  /// The input and output slots of the cell that has the most.
+  size_t max_inputs() const;
+  size_t max_outputs() const;
 };
 
 /// Decodes and validates an encoded program. Whatever the words, it only returns a status.

@@ -163,17 +163,12 @@ Status Stepper::write_operands(size_t number, const std::vector<Array>& buffers)
 Status Stepper::write_sweep(Span<int32_t> out) const {
   const int64_t width = widths_.back();
   size_t at = 0;
-  const auto take = [&](int64_t elements, DType dtype) {
-    const size_t begin = at, bytes = static_cast<size_t>(elements) * byte_width(dtype);
+  const auto take = [&](size_t elements, DType dtype) {
+    const size_t begin = at, bytes = elements * byte_width(dtype);
     at += (bytes + 7) / 8 * 2;
     return begin;
   };
-  size_t most_outputs = 0, most_inputs = 0;
-  for (const Cell& cell : program_.cells) {
-    most_outputs = std::max(most_outputs, cell.outputs.size());
-    most_inputs = std::max(most_inputs, cell.inputs.size());
-  }
-  const auto columns = static_cast<int64_t>(3 + most_outputs + most_inputs);
+  const size_t columns = 3 + program_.max_outputs() + program_.max_inputs();
   std::vector<Array> operands;
   for (size_t i = 0; i < program_.cells.size(); ++i) {
     const Cell& cell = program_.cells[i];
@@ -183,10 +178,10 @@ Status Stepper::write_sweep(Span<int32_t> out) const {
     const size_t row = take(columns, DType::kI32);
     operands.clear();
     for (DType dtype : types)
-      operands.push_back({out.begin() + take(width, dtype), dtype, {&width, 1}});
+      operands.push_back(
+          {out.begin() + take(static_cast<size_t>(width), dtype), dtype, {&width, 1}});
     if (at > out.size()) break;
-    if (Status status = write_wave(i, {out.begin() + row, static_cast<size_t>(columns)});
-        !status.ok() || waves_.empty())
+    if (Status status = write_wave(i, {out.begin() + row, columns}); !status.ok() || waves_.empty())
       return status;
     if (Status status = write_operands(i, operands); !status.ok()) return status;
   }

@@ -4,7 +4,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,9 +83,7 @@ std::unique_ptr<Stepper> start_stepper(Ints program, const std::vector<NumpyIn>&
 auto step_numpy(Stepper& stepper, const std::vector<NumpyIn>& tapes) {
   const std::vector<Array> given = views(tapes);
   raise_if_failed(released([&] { return stepper.step(given); }));
-  size_t outputs = 0;
-  for (const Cell& cell : stepper.program().cells) outputs = std::max(outputs, cell.outputs.size());
-  std::vector<int32_t> row(3 + outputs);
+  std::vector<int32_t> row(3 + stepper.program().max_outputs());
   raise_if_failed(stepper.write_wave(0, {row.data(), row.size()}));
   return to_numpy(std::move(row));
 }

@@ -1,10 +1,12 @@
 // No value has more readers than the program is found to allow.
+#include <algorithm>
+#include <vector>
+
 #include "core/fill.h"
 #include "core/most_readers.h"
 #include "tests/check.h"
 #include "tests/job.h"
 #include "tests/random_program.h"
-#include "tests/scale.h"
 #include "tests/tables.h"
 
 namespace jaxrec {

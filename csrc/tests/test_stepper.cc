@@ -295,7 +295,7 @@ void tapes_and_buffers_must_fit() {
   CHECK(has(stepper->write_operands(0, {}), "as many operands as its cell"));
 }
 
-// Both cells of `wave_a_call`, at a width of 8: five columns, then reads, exports and lanes.
+// Both cells of `wave_a_call`, at a width of 8: six columns, then reads, exports and lanes.
 void a_sweep_is_one_array() {
   Job job = job_of(wave_a_call(), {3, 0});
   job.sweep();

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxrec.graph._patience import has_to_wait
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._pack import pack, unpack
@@ -79,7 +78,7 @@ def with_roots(at: Scheduled, tapes: Sequence[Any]) -> list[Any]:
 def plain_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
     """A cell without residuals."""
     fun = wave_function(at.program, spec, _outers.outer_by_row(spec, at.patterns), width)
-    return WaveCell(lambda *read: (fun(*read), []), has_to_wait(spec.cell.ops))
+    return WaveCell(lambda *read: (fun(*read), []), at.program.waits[spec.cell.index])
 
 
 def quick_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:

@@ -41,12 +41,12 @@ def run_waves(
         state: tapes.
         backward: whether to start from the last wave.
     """
-    if layout.sweeps:
-        return _run_sweeps(len(program.cells), tables.num_waves, bodies, state, backward=backward)
     total = tables.num_waves
+    busy = {kind: body for kind, body in bodies.items() if body is not None}
+    if layout.sweeps:
+        return _run_sweeps(len(program.cells), total, busy, state, backward=backward)
     step = -1 if backward else 1
     kinds = len(program.cells) * len(layout.widths)
-    busy = {kind: body for kind, body in bodies.items() if body is not None}
     idle = jnp.asarray([kind not in busy for kind in range(kinds)])
 
     def running(wave: Any) -> Any:
@@ -74,7 +74,7 @@ def run_waves(
 
 
 def _run_sweeps(
-    cells: int, total: Any, bodies: dict[int, Body | None], state: Any, *, backward: bool
+    cells: int, total: Any, bodies: dict[int, Body], state: Any, *, backward: bool
 ) -> Any:
     """Runs waves that come in sweeps, the one of a cell always at the same place of a sweep."""
 
@@ -84,12 +84,11 @@ def _run_sweeps(
     def sweep(carry: Any) -> Any:
         first, state = carry
         at = first
-        for kind, body in sorted(busy.items(), reverse=backward):
+        for kind, body in sorted(bodies.items(), reverse=backward):
             wave, state = body(at + kind, state)
             at = first + after(wave)
         return first + (-cells if backward else cells), state
 
-    busy = {kind: body for kind, body in bodies.items() if body is not None}
     first = total - cells if backward else jnp.zeros_like(total)
     return lax.while_loop(running, sweep, (first, state))[1]
 

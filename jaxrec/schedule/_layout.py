@@ -169,7 +169,7 @@ def sweep_width(
     wanted = min(wanted, platform.widest, power_of_two(max(max_calls, 2)))
     rows = platform.sweep_flops / (len(program.cells) * (program.row_flops + _ROW_FLOPS))
     rows = min(rows, platform.wave_bytes / max(program.call_bytes, 1))
-    return min(wanted, 2 ** int(math.log2(rows))) if rows >= wanted / 4 else None
+    return min(wanted, 2 ** int(math.log2(rows))) if rows >= max(wanted / 4, 1) else None
 
 
 def _widest(program: Program, lanes: int, max_calls: int, platform: Platform) -> int:

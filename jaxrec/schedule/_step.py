@@ -74,7 +74,8 @@ class Stepping:
         """The sweep after those that have run; its first kind is -1 if there is none."""
         words = jax.ShapeDtypeStruct((sum(map(self._sweep_words, self.program.cells)),), np.int32)
         imported = [tapes[c] for c in self.program.imports]
-        return _call(self.program, "jaxrec_step", words, self.handle, self.handle, *imported)
+        done = self.handle  # not the last sweep: XLA would keep that, and copy the next one over it
+        return _call(self.program, "jaxrec_step", words, self.handle, done, *imported)
 
     def waves(self, sweep: Any) -> list[tuple[Any, WaveRows]]:
         """For each cell its wave of a sweep, as a row of the wave table, and what it reads."""

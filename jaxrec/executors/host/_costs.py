@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from jaxrec._errors import RUN_TIME_ERRORS
 from jaxrec.executors.host._tasks import compiler_options
-from jaxrec.graph._patience import has_to_wait
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._quick import quick
@@ -85,9 +84,8 @@ def measured_costs(
     assert params.host is not None
     guessed = guessed_costs(params.program, widths, params.host.workers)
     alone, together = list(guessed.alone), list(guessed.together)
-    cells = params.program.cells
-    waits = params.program.cache.once("waits", lambda: [has_to_wait(s.cell.ops) for s in cells])
-    for k, spec in enumerate(cells):
+    waits = params.program.waits
+    for k, spec in enumerate(params.program.cells):
         for j, width in enumerate(widths):
             if fired[k] and not waits[k]:
                 at = k * len(widths) + j
