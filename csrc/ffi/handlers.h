@@ -40,11 +40,11 @@ extern "C" XLA_FFI_Error* jaxrec_read(XLA_FFI_CallFrame* call_frame);
 /// `jaxrec_plan`, and cell_capacity; result: its handle, int32 [2]); `jaxrec_step` (handle,
 /// anything, a tape an import) gives the next wave as a row of the wave table, of kind -1 when
 /// there is none; `jaxrec_step_operands` (handle, wave) gives its read rows, exports and lanes.
-/// Where waves come in sweeps `jaxrec_step` gives all of a sweep: see `Stepper::write_sweep`. It
-/// ends with `jaxrec_step_results` (handle, last wave), which gives the row of each result, or with
-/// `jaxrec_step_end`, which writes the schedule as `jaxrec_plan` does, or what tells the results
-/// alone, if its attribute `waves` is 0. Each place of a compiled
-/// program that begins steppers has the state that `jaxrec_step_instantiate` makes.
+/// Where waves come in sweeps `jaxrec_step` gives all of a sweep: see `Stepper::write_sweep`. The
+/// invocation ends with `jaxrec_step_results` (handle, last wave), which gives the row of each
+/// result, or with `jaxrec_step_end`, which writes the schedule as `jaxrec_plan` does, or what
+/// tells the results alone if its attribute `waves` is 0. Each place of a compiled program that
+/// begins steppers has the state that `jaxrec_step_instantiate` makes.
 extern "C" XLA_FFI_Error* jaxrec_step_instantiate(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step_begin(XLA_FFI_CallFrame* call_frame);
 extern "C" XLA_FFI_Error* jaxrec_step(XLA_FFI_CallFrame* call_frame);
