@@ -74,6 +74,22 @@ class TestCosts:
         assert widths_of(program, 1, 1 << 14) == (1, 32)
         assert widths_of(program, 64, 1 << 14) == (1, 64)
 
+    @pytest.mark.parametrize("nests", [False, True])
+    def test_waves_of_a_recursion_in_a_cell_have_two_widths(self, nests):
+        @jr.rec_fn
+        def power(x, n):
+            return jr.cond(n == 0, lambda: jnp.sum(x**3), lambda: power(jnp.cos(x), n - 1))
+
+        @jr.rec_fn
+        def descend(x, n):
+            moved = jax.grad(power)(x, 3) if nests else jnp.sin(x)
+            return jr.cond(n == 0, lambda: x, lambda: descend(x - moved, n - 1))
+
+        _, program = program_of(descend, jnp.ones(40), 3)
+        assert program.nests == nests
+        assert widths_of(program, 1, 1 << 14) == ((1, 64) if nests else (1, 64, 256))
+        assert widths_of(program, 1, 2) == (1, 2)
+
     @pytest.mark.parametrize(("lanes", "widths"), [(1, [1, 4, 4, 16]), (3, [4, 16, 16, 16])])
     def test_waves_are_no_wider_than_all_calls_of_a_cell(self, lanes, widths):
         @functools.partial(jr.rec_fn, static_argnums=1)

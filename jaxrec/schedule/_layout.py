@@ -123,7 +123,9 @@ def widths_of(
     Few sizes, since each is compiled. On CPU a wave of one call multiplies a matrix and a vector,
     which takes half as long as two rows do; on an accelerator it takes as long as some hundred. Of
     many cells few calls of each are ready, and compiling takes as long as there are cells times
-    sizes, so there is none between; nor where it would compute little less than the widest.
+    sizes, so there is none between; nor where it would compute little less than the widest. A
+    recursion in a cell is compiled at its own sizes for each of these: there are two, one of them a
+    quarter as wide as otherwise, since that recursion takes time for all the calls of each row.
 
     Args:
         program: whose calls are batched.
@@ -132,11 +134,13 @@ def widths_of(
         platform: where they run.
     """
     widest = _widest(program, lanes, max_calls, platform)
+    if program.nests:
+        widest = max(widest // 4, 2)
     has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
     sizes = {1, widest} if has_narrow else {widest}
     between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, 1)
     saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
-    if _has_few_cells(program) and saved > platform.little_flops:
+    if _has_few_cells(program) and not program.nests and saved > platform.little_flops:
         sizes.add(between)
     return tuple(sorted(sizes))
 

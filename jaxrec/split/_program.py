@@ -22,7 +22,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._moving import moving, ruled
-from jaxrec.graph._patience import calls_host, has_to_wait
+from jaxrec.graph._patience import calls_host, has_to_wait, starts_recursion
 from jaxrec.split._axes import Axis, Examples
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
@@ -296,6 +296,11 @@ class Program:
         return self.cache.once(
             "calls host", lambda: tuple(calls_host(spec.cell.ops) for spec in self.cells)
         )
+
+    @functools.cached_property
+    def nests(self) -> bool:
+        """Whether a cell has a recursion of its own in it."""
+        return any(starts_recursion(spec.cell.ops) for spec in self.cells)
 
     @property
     def call_bytes(self) -> int:
