@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import picked
 
 import jaxrec as jr
 
@@ -192,10 +191,8 @@ def two_deep(rec):
 
     @rec.rec_fn()
     def middle(x, n):
-        slope = functools.partial(jax.grad(power), x)
-        return rec.cond(
-            n == 0, lambda: jnp.sum(slope(2) ** 2), lambda: middle(x - 0.1 * slope(1), n - 1)
-        )
+        slope = jax.grad(power)(x, n)
+        return rec.cond(n == 0, lambda: jnp.sum(slope**2), lambda: middle(x - 0.1 * slope, n - 1))
 
     @rec.rec_fn()
     def outer(x, n):
@@ -242,10 +239,17 @@ def test_gradients(pair):
     assert_close(total(W), sum(expected))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", ["host", "reference"])
-def test_executors(pair, executor):
-    fun, plain = pair
+OTHERS = ("host", "reference")
+EXECUTORS = picked(
+    ((program, executor) for program in PROGRAMS for executor in OTHERS),
+    fast=(),
+    slow=[(program, OTHERS[k % 2]) for k, program in enumerate(PROGRAMS)],
+)
+
+
+@pytest.mark.parametrize(("program", "executor"), EXECUTORS)
+def test_executors(program, executor):
+    fun, plain = program(jr), program(Plain)
     with jr.executor(executor):
         assert_close(jax.grad(fun)(W, ROOTS[0]), jax.grad(plain)(W, ROOTS[0]))
 

@@ -87,7 +87,7 @@ WAYS |= {"host": (in_waves, "host"), "reference": (in_waves, "reference")}
 FAST = [(_of_tangent, "waves"), (_of_force, "host"), (_both_ways, "native"), (_of_force, "native")]
 FAST += [(take, "reference") for take in (_of_value, _both_ways)]
 SLOW = [(_of_value, "native"), (_of_force, "reference"), (_of_tangent, "native")]
-SLOW += [(_forward, way) for way in ("native", "host", "reference")]
+SLOW += [(_forward, way) for way in ("native", "reference")]
 CASES = picked(((take, way) for take in DERIVATIVES for way in WAYS), FAST, SLOW)
 
 
@@ -173,10 +173,7 @@ def _thrice(f: Any) -> Any:
 MOVING = picked(
     ((take, body) for take in (_of_value, _of_force) for body in BODIES),
     fast=[(_of_force, body) for body in BODIES if body != "sort"],
-    slow=[
-        (_of_force, "sort"),
-        *((_of_value, body) for body in ("no derivative", "scan", "checkpoint")),
-    ],
+    slow=[(_of_value, body) for body in ("no derivative", "scan", "checkpoint")],
 )
 
 

@@ -47,7 +47,7 @@ def test_all_cells_run_in_one_loop(stepped, monkeypatch):
     assert loops() > 4
 
 
-@pytest.mark.parametrize("stepped", [False, True])
+@pytest.mark.parametrize("stepped", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_third_derivatives(stepped):
     w = jnp.linspace(0.1, 0.9, 81).reshape(9, 9)
 
