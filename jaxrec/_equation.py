@@ -38,8 +38,7 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     params = eqn.primitive.get_bind_params(eqn.params)
     if params.get("vmap_method", "") is None:
         params["vmap_method"] = "sequential"  # once a call, as the body says; waves are our affair
-    mesh = jax.sharding.get_abstract_mesh()  # not that around the body, whose context this is
-    with _compat.written_at(eqn), eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
+    with _compat.written_at(eqn), _compat.traced_under(eqn):
         outs = eqn.primitive.bind(*operands, **params)
     return list(outs) if eqn.primitive.multiple_results else [outs]
 
@@ -47,6 +46,8 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
 def varying_together(operands: Sequence[Any]) -> list[Any]:
     """Operands that all vary over the mesh axes of `shard_map` that one of them varies over."""
     vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
+    if not vma:
+        return list(operands)
     return [_compat.vary_over(x, vma) for x in operands]
 
 

@@ -25,6 +25,7 @@ from jaxrec._compat._jaxprs import (
     opened,
     scan_counts,
     side_effects,
+    traced_under,
     without_dead,
     written_at,
 )
@@ -129,6 +130,7 @@ __all__ = [
     "settings",
     "shows_nan",
     "side_effects",
+    "traced_under",
     "traces_behind",
     "typed",
     "unbatched_once",

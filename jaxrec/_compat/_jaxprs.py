@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -121,6 +121,28 @@ def written_at(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
     """A context in which operations have the name scopes and the source lines of an equation."""
     scopes = _source_info.current_name_stack() + eqn.source_info.name_stack
     return _source_info.user_context(eqn.source_info.traceback, name_stack=scopes)
+
+
+def traced_under(eqn: JaxprEqn) -> contextlib.AbstractContextManager[Any]:
+    """A context with the settings that an equation was traced under, but for the mesh of here.
+
+    Where they hold anyway it changes none: JAX compiles an operation again after each change, also
+    from no mesh to an empty one.
+    """
+    if _MAKES_SETTINGS and type(eqn.ctx)() is eqn.ctx:
+        return contextlib.nullcontext()
+    return _changed_to(eqn.ctx)
+
+
+_MAKES_SETTINGS = "__new__" in vars(_core.JaxprEqnContext)
+"""Whether JAX tells the settings of here, those that are the same by one object: from 0.10.1 on."""
+
+
+@contextlib.contextmanager
+def _changed_to(settings: Any) -> Iterator[None]:
+    mesh = jax.sharding.get_abstract_mesh()
+    with settings.manager, jax.sharding.use_abstract_mesh(mesh):
+        yield
 
 
 def is_literal(atom: Any) -> bool:
