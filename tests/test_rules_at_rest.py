@@ -173,7 +173,10 @@ def _thrice(f: Any) -> Any:
 MOVING = picked(
     ((take, body) for take in (_of_value, _of_force) for body in BODIES),
     fast=[(_of_force, body) for body in BODIES if body != "sort"],
-    slow=[(_of_value, body) for body in ("no derivative", "scan", "checkpoint")],
+    slow=[
+        (_of_force, "sort"),
+        *((_of_value, body) for body in ("no derivative", "scan", "checkpoint")),
+    ],
 )
 
 

@@ -14,6 +14,19 @@ from waves import tanh
 from zoo import assert_close
 
 import jaxrec as jr
+from jaxrec._equation import bind_equation
+
+
+def test_an_operation_is_compiled_once_for_bodies_and_beside_them(caplog):
+    x = jnp.arange(11.0)
+    eqn = jax.make_jaxpr(jax.lax.asinh)(x).eqns[0]
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        alone = jax.lax.asinh(x)
+        assert "Compiling" in caplog.text
+        caplog.clear()
+        (found,) = bind_equation(eqn, [x])
+    assert "Compiling" not in caplog.text
+    np.testing.assert_array_equal(found, alone)
 
 
 def test_a_search_for_nan_begins_after_the_first_gradient():
