@@ -14,7 +14,7 @@ T short_immediate(int32_t x) {
   else return static_cast<T>(x);
 }
 
-constexpr int32_t kTurning = 1 << 16;  // instructions of loops between two polls
+constexpr int32_t kTurning = 1 << 13;  // instructions of loops between two polls
 
 template <class T>
 Word wrap_index(Word index, Word size) {

@@ -82,6 +82,7 @@ Status Native::run_words(const Words& words, int64_t workers,
   request.depth_limit = depth_limit;
   request.call_limit = call_limit;
   request.serial_calls = serial_calls;
+  request.give_up = give_up;
   request.workers = workers;
   return native::run(words, request);
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct Native {
   int64_t depth_limit = -1;
   int64_t call_limit = -1;
   int64_t serial_calls = 20'000;
+  std::function<bool()> give_up = {};
 
   Words encode() const;
 
