@@ -86,12 +86,26 @@ def mutual(lang: Language) -> Any:
     return outer
 
 
+def stopped(lang: Language) -> Any:
+    """An argument that calls change, of which no derivative reaches the result."""
+
+    @lang.rec_fn
+    def stopped(x, y, n):
+        def end():
+            return x - jax.lax.stop_gradient(y)
+
+        return lang.cond(n == 0, end, lambda: stopped(x * x, jnp.sin(y), n - 1))
+
+    return stopped
+
+
 PROGRAMS: dict[Any, tuple[Any, tuple[int, ...]]] = {
     power: ((1.3, 5), (0,)),
     newton: ((2.0, 1.5, 3), (0, 1)),
     horner: ((jnp.array([0.5, -1.0, 2.0]), 1.7, 0), (0, 1)),
     branches: ((0.7, -0.4, 5), (0, 1)),
     mutual: ((0.8, 3), (0,)),
+    stopped: ((0.3, 0.4, 2), (0, 1)),
 }
 
 programs = pytest.mark.parametrize("build", PROGRAMS, ids=lambda build: build.__name__)

@@ -54,21 +54,22 @@ def native_jvp(
         params: of an invocation that the native machine runs.
         most: the numbers that may move in each lane.
     """
-    operands = [primals[k] for k in positions]
-    patterns = tuple(_pattern(params, k) for k in positions)
-    pairs = zip(operands, patterns, strict=True)
-    sizes = [math.prod(np.shape(x)[pattern is not None :]) for x, pattern in pairs]
-    if sum(sizes) > most:
+    if sum(_size(primals[k], _pattern(params, k)) for k in positions) > most:
         return None
-    if len(positions) > 1 and any(map(_compat.is_on_explicit_mesh, operands)):
+    if len(positions) > 1 and any(_compat.is_on_explicit_mesh(primals[k]) for k in positions):
         return None  # JAX does not concatenate what is divided in different ways
     derivative = _derivative(params.program, tuple(positions))
     if derivative is None:
         return None
     outs = on_device(rec_p.bind(*primals, params=params.differentiated(tuple(positions))))
-    directions = _directions(sizes, operands, patterns)
-    columns = derivative.columns(primals, positions, directions, params)
-    weights = [tangents[k] for k in positions]
+    read = [k for k in positions if derivative.reads(params.program.operands[k])]
+    if not read:
+        return outs, list(map(zero_tangent, outs))
+    operands = [primals[k] for k in read]
+    patterns = tuple(_pattern(params, k) for k in read)
+    directions = _directions(operands, patterns)
+    columns = derivative.columns(primals, read, directions, params)
+    weights = [tangents[k] for k in read]
     if params.host is not None:
         weights = jax.device_put(weights, params.host.devices[0])
     dots = iter(_combined(weights, columns, patterns))
@@ -90,6 +91,10 @@ class _Derivative:
     tangents: dict[Value, Value]
     moves: tuple[bool, ...]
 
+    def reads(self, value: Value) -> bool:
+        """Whether the results move where a parameter or captured value does."""
+        return self.tangents[value] in self.program.operands
+
     def columns(
         self,
         primals: Sequence[Any],
@@ -99,10 +104,9 @@ class _Derivative:
     ) -> list[Any]:
         """The columns of the Jacobian of each result that moves: `[directions, lanes, ...]`."""
         own = self._params(params, len(directions[0]))
-        values = list(map(params.program.operand, range(len(primals))))
+        values, wanted = params.program.operands, self.program.operands
         known = dict(zip(values, primals, strict=True))
         moved = [self.tangents[values[k]] for k in positions]
-        wanted = list(map(self.program.operand, range(own.num_operands)))
 
         dots = dict(zip(moved, directions, strict=True))
         rest = {v: self._zeros(v, known, params.lanes) for v in wanted if v not in known | dots}
@@ -136,7 +140,7 @@ class _Derivative:
 
 def _derivative(program: Program, positions: tuple[int, ...]) -> _Derivative | None:
     """The derivative of a program by some operands, if the native machine runs it."""
-    given = list(map(program.operand, positions))
+    given = [program.operands[k] for k in positions]
     with _compat.without_mesh():
         jvp = program.cache.once(
             ("jvp", positions), lambda: jvp_graph(program.graph, given, program.taken)
@@ -154,10 +158,14 @@ def _pattern(params: Params, position: int) -> LanePattern | None:
     return params.patterns[position] if position < params.num_outers else (1, params.lanes)
 
 
-def _directions(
-    sizes: Sequence[int], operands: Sequence[Any], patterns: Sequence[LanePattern | None]
-) -> list[Any]:
+def _size(x: Any, pattern: LanePattern | None) -> int:
+    """The numbers of an operand in each lane."""
+    return math.prod(np.shape(x)[pattern is not None :])
+
+
+def _directions(operands: Sequence[Any], patterns: Sequence[LanePattern | None]) -> list[Any]:
     """For each operand that moves its part of each direction, in which one number of it moves."""
+    sizes = list(map(_size, operands, patterns))
     found, first = [], 0
     for size, x, pattern in zip(sizes, operands, patterns, strict=True):
         shape = np.shape(x)

@@ -39,6 +39,7 @@ def dual_type(aval: ShapedArray) -> ShapedArray:
 def _make(program: Program, by: tuple[int, ...]) -> Program:
     first = len(program.outers)
     moved = [k for k in by if k < first]
+    given = [program.operands[k] for k in by]
     tangents = {k: first + n for n, k in enumerate(moved)}
     members = tuple(tuple(map(dual_type, mine)) for mine in program.members)
     return dataclasses.replace(
@@ -48,7 +49,7 @@ def _make(program: Program, by: tuple[int, ...]) -> Program:
         classes=tuple(map(row_type, members)),
         members=members,
         single=None,
-        axes=(*program.axes, Tangents(frozenset(moving(program.graph, map(program.operand, by))))),
+        axes=(*program.axes, Tangents(frozenset(moving(program.graph, given)))),
         cache=Cache(),
     )
 

@@ -121,10 +121,11 @@ class Program:
     single: Program | None = None
     cache: Cache = dataclasses.field(default_factory=Cache, repr=False)
 
-    def operand(self, position: int) -> Value:
-        """The value that an operand of an invocation is."""
-        roots = [self.graph.entry.params[k] for k in (*self.control, *self.data)]
-        return (*self.outers, *roots)[position]
+    @functools.cached_property
+    def operands(self) -> tuple[Value, ...]:
+        """The value that each operand of an invocation is."""
+        params = self.graph.entry.params
+        return (*self.outers, *(params[k] for k in (*self.control, *self.data)))
 
     def differentiated(self, by: tuple[int, ...] | None = None) -> Program:
         """What computes the results where they come together with their derivatives.
@@ -167,7 +168,7 @@ class Program:
             return frozenset()
 
         def find() -> frozenset[Value]:
-            moved = moving(self.graph, map(self.operand, by), taken)
+            moved = moving(self.graph, [self.operands[k] for k in by], taken)
             atoms = {atom for op in self._ruled for atom in op.inputs} - moved
             return frozenset(v for v in atoms if isinstance(v, Value) and has_derivative(v))
 
