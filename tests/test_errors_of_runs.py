@@ -195,6 +195,13 @@ class TestCapacity:
         with pytest.raises(jr.CapacityError, match=r"of count must be bounded.*max_calls=\.\.\."):
             jax.jit(counting(lambda f, x, n: sine(f(x * 2, n - 1))))(ONE, 3)
 
+    def test_no_bound_on_executor_reference(self):
+        double = counting(lambda f, x, n: 2 * f(x, n - 1))
+        assert jax.jit(double)(1.0, 3) == 8.0
+        expected = r'of count must be bounded.*Executor "graph" needs none for count'
+        with jr.executor("reference"), pytest.raises(jr.CapacityError, match=expected):
+            jax.jit(double)(1.0, 3)
+
     @pytest.mark.parametrize("bound", ["many", 0, -5, 1.5, True])
     def test_bound_is_not_a_number_of_calls(self, bound):
         with pytest.raises(jr.SignatureError, match=r"of total: expected a positive integer"):

@@ -51,13 +51,21 @@ def _capacity(params: Params, operands: Sequence[Any]) -> int | None:
     if any(map(_compat.is_batched, operands)):
         return _calls_of_examples(params, operands)
     if derived is None:
-        raise CapacityError(
-            f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
-            "follows from its arguments (its calls are not indexed by the nodes of an array, or a "
-            "loop of unknown length makes them). Declare one: rec_fn(max_calls=...) or "
-            f"{params.program.name}.with_options(max_calls=...)."
-        )
+        raise CapacityError(_no_bound(params))
     return derived
+
+
+def _no_bound(params: Params) -> str:
+    """What is wrong with an invocation of which no bound is known, and what to do."""
+    message = (
+        f"under jit the number of calls of {params.program.name} must be bounded, and no bound "
+        "follows from its arguments (its calls are not indexed by the nodes of an array, or a "
+        "loop of unknown length makes them). Declare one: rec_fn(max_calls=...) or "
+        f"{params.program.name}.with_options(max_calls=...)."
+    )
+    if params.executor == "reference" and params.program.native is not None:
+        message += f' Executor "graph" needs none for {params.program.name}.'
+    return message
 
 
 def _known_calls(params: Params, operands: Sequence[Any]) -> int | None:
