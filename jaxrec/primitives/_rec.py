@@ -34,7 +34,6 @@ from jaxrec.primitives._native_jvp import MOST_DIRECTIONS, native_jvp
 from jaxrec.primitives._primitives import (
     check_compilable,
     rec_example_p,
-    rec_forward_p,
     rec_linear_p,
     rec_p,
     register_batching,
@@ -42,6 +41,7 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
+from jaxrec.primitives._room import forward_pass, with_room
 from jaxrec.primitives._spread import Spread, is_spread, most_directions
 from jaxrec.transpose._cells import has_cotangent
 
@@ -78,8 +78,7 @@ def _rec_impl(*operands: Any, params: Params) -> list[Any]:
         return _compat.as_if_alone(lambda *own: run_host(params, own), operands)
     if params.program.is_stepped and not params.collect and has_no_bound(params):
         return grow(params, operands, "rec", run_rec)[1]
-    params = decide_capacity(params, operands)
-    return run_compiled("rec", run_rec, params, operands)
+    return run_compiled("rec", run_rec, with_room(params, operands), operands)
 
 
 def _run_native(params: Params, operands: Sequence[Any]) -> list[Any]:
@@ -152,10 +151,8 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
     # A schedule that is found by running comes from the compiled program, with waves of one call.
     if params.executor == "reference" and (known or not params.program.is_stepped):
         return _reference_jvp(primals, tangents, positions, params)
-    if params.executor != "host":  # which needs no capacity
-        params = decide_capacity(params, primals)
     wrt = Wrt.of(positions)
-    made = rec_forward_p.bind(*primals, params=params, wrt=wrt)
+    made, params = forward_pass(params, primals, wrt)
     count = len(outcome_types(params))
     outs, residuals = made[:count], made[count:]
     given = [tangents[k] for k in positions]
