@@ -32,9 +32,9 @@ class TestCosts:
         def turned(w, x, n):
             def more():
                 y = jax.lax.fori_loop(0, length, lambda _, y: jnp.tanh(w @ y), x)
-                return turned(w, y, n - 1)
+                return turned(w, y, n - 1) + turned(w, y, n - 2)
 
-            return jr.cond(n == 0, lambda: x, more)
+            return jr.cond(n <= 0, lambda: x, more)
 
         return program_of(turned, jnp.eye(64), jnp.ones((64, 64)), 2)[1]
 
@@ -51,13 +51,16 @@ class TestCosts:
     @pytest.mark.parametrize(
         ("lanes", "widths"), [(1, (1, 64, 256)), (3, (1, 4, 256)), (30, (1, 32, 256))]
     )
-    def test_roots_that_nest_in_step_have_a_width(self, lanes, widths):
+    def test_a_few_roots_have_a_width(self, lanes, widths):
         assert widths_of(self.turns(1), lanes, 1 << 14) == widths
 
     def test_a_width_that_saves_nothing_is_not_compiled(self):
         @jr.rec_fn
         def count(x, n):
-            return jr.cond(n == 0, lambda: x, lambda: jnp.sin(count(x, n - 1)))
+            def more():
+                return jnp.sin(count(x, n - 1)) + count(x, n - 2)
+
+            return jr.cond(n <= 0, lambda: x, more)
 
         _, program = program_of(count, jnp.ones(2), 3)
         assert widths_of(program, 1, 100) == (1, 16)
@@ -66,9 +69,9 @@ class TestCosts:
         @jr.rec_fn
         def turned(x, n):
             def more(k):
-                return lambda: jnp.sin(k * turned(x, n - 1))
+                return lambda: jnp.sin(k * turned(x, n - 1) + turned(x, n - 2))
 
-            return jr.cond(n == 0, lambda: x, lambda: jr.switch(n % 9, list(map(more, range(9)))))
+            return jr.cond(n <= 0, lambda: x, lambda: jr.switch(n % 9, list(map(more, range(9)))))
 
         _, program = program_of(turned, jnp.ones(40), 3)
         assert widths_of(program, 1, 1 << 14) == (1, 32)
@@ -83,7 +86,11 @@ class TestCosts:
         @jr.rec_fn
         def descend(x, n):
             moved = jax.grad(power)(x, 3) if nests else jnp.sin(x)
-            return jr.cond(n == 0, lambda: x, lambda: descend(x - moved, n - 1))
+
+            def more():
+                return descend(x - moved, n - 1) + descend(x + moved, n - 2)
+
+            return jr.cond(n <= 0, lambda: x, more)
 
         _, program = program_of(descend, jnp.ones(40), 3)
         assert program.nests == nests
@@ -102,6 +109,107 @@ class TestCosts:
         layout = make_layout(program, lanes, 1 << 14, widths=(1, 4, 16))
         last = {spec.cell.function: spec.cell.index for spec in program.cells}
         assert [layout.widths_of(cell)[-1] for cell in last.values()] == widths
+
+
+class TestInStep:
+    """Calls of one root that run one after the other need no wider waves than there are roots."""
+
+    W, X = jnp.eye(3), jnp.ones(3)
+
+    def check(self, fun, *args, in_step=True):
+        _, program = program_of(fun, *args)
+        assert program.in_step == in_step
+        assert (widths_of(program, 1, 1 << 14) == (1,)) == in_step
+        return program
+
+    def test_results_that_follow_from_results(self):
+        @jr.rec_fn
+        def fold(w, xs, n):
+            def more():
+                return jnp.tanh(w @ fold(w, xs, n - 1) + xs[n])
+
+            return jr.cond(n < 0, lambda: jnp.sin(xs[0]), more)
+
+        program = self.check(fold, self.W, jnp.ones((5, 3)), 4)
+        assert widths_of(program, 3, 1 << 14)[-1] == 4
+        assert widths_of(program, 64, 1 << 14)[-1] == 64
+        waves = fold.schedule(self.W, jnp.ones((5, 3)), 4).waves
+        assert all(wave.count == 1 for wave in waves)
+
+    def test_arguments_that_follow_from_arguments(self):
+        @jr.rec_fn
+        def down(w, x, n):
+            return jr.cond(n == 0, lambda: x, lambda: down(w, jnp.tanh(w @ x), n - 1))
+
+        self.check(down, self.W, self.X, 4)
+
+    def test_functions_that_call_each_other(self):
+        @jr.rec_fn
+        def even(w, x, n):
+            return jr.cond(n == 0, lambda: x, lambda: jnp.sin(odd(w, w @ x, n - 1)))
+
+        @jr.rec_fn
+        def odd(w, x, n):
+            return even(w, jnp.cos(x), n - 1)
+
+        @jr.rec_fn
+        def outer(w, x, n):
+            return jnp.cos(even(w, jnp.sin(w @ x), n)) + w @ jnp.cos(x)
+
+        self.check(outer, self.W, self.X, 4)
+
+    def test_control_that_is_computed(self):
+        @jr.rec_fn
+        def until(w, x):
+            return jr.cond(jnp.sum(x) > 9.0, lambda: x, lambda: until(w, x + w @ x))
+
+        self.check(until, self.W, self.X)
+
+    def test_a_choice_of_one_call_or_another(self):
+        @jr.rec_fn
+        def either(w, x, n):
+            def left():
+                return either(w, w @ x, n - 1)
+
+            def right():
+                return jnp.sin(either(w, x, n - 2))
+
+            return jr.cond(n <= 0, lambda: x, lambda: jr.cond(n % 3 == 0, left, right))
+
+        self.check(either, self.W, self.X, 4)
+
+    def test_two_calls(self):
+        @jr.rec_fn
+        def both(w, x, n):
+            def more():
+                return both(w, w @ x, n - 1) + both(w, x, n - 2)
+
+            return jr.cond(n <= 0, lambda: x, more)
+
+        self.check(both, self.W, self.X, 4, in_step=False)
+
+    def test_what_a_call_computes_from_no_other(self):
+        @jr.rec_fn
+        def sums(w, xs, n):
+            def more():
+                return jnp.tanh(w @ xs[n]) + sums(w, xs, n - 1)
+
+            return jr.cond(n < 0, lambda: xs[0], more)
+
+        self.check(sums, self.W, jnp.ones((5, 3)), 4, in_step=False)
+        waves = sums.schedule(self.W, jnp.ones((5, 3)), 4).waves
+        assert max(wave.count for wave in waves) == 5
+
+    def test_what_a_call_computes_from_a_result_that_is_ready(self):
+        @jr.rec_fn
+        def first(w, x, n):
+            def more():
+                made, _ = first(w, 2 * x, n - 1)
+                return x, jnp.tanh(w @ made)
+
+            return jr.cond(n == 0, lambda: (x, x), more)
+
+        self.check(first, self.W, self.X, 4, in_step=False)
 
 
 class TestPlanes:

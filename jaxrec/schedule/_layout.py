@@ -126,6 +126,7 @@ def widths_of(
     sizes, so there is none between; nor where it would compute little less than the widest. A
     recursion in a cell is compiled at its own sizes for each of these: there are two, one of them a
     quarter as wide as otherwise, since that recursion takes time for all the calls of each row.
+    None is wider than there are roots where their calls run one after the other.
 
     Args:
         program: whose calls are batched.
@@ -136,6 +137,8 @@ def widths_of(
     widest = _widest(program, lanes, max_calls, platform)
     if program.nests:
         widest = max(widest // 4, 2)
+    if program.in_step:
+        widest = min(widest, power_of_two(lanes))
     has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
     sizes = {1, widest} if has_narrow else {widest}
     between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, 1)

@@ -17,6 +17,7 @@ from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops, nested_work, shared_elements
 from jaxrec.split._emit import Code, emit_function
 from jaxrec.split._encode import encode
+from jaxrec.split._in_step import are_in_step
 from jaxrec.split._memo import check_shared
 from jaxrec.split._most import most_of, sure_calls
 from jaxrec.split._names import shown_names
@@ -76,6 +77,7 @@ def _assemble(
     words = encode(graph, cells, codes, table, specs, bundles)
     names = shown_names(graph, [code.control_params for code in codes], table.values)
     count = len(bundles.members)
+    visits = visits_of(graph, binding, [code.control_params for code in codes])
     return Program(
         graph=graph,
         binding=binding,
@@ -94,7 +96,8 @@ def _assemble(
         writes=most_of(graph, cells, specs, count, lambda s: s.outputs),
         reads=most_of(graph, cells, specs, count, lambda s: s.inputs),
         fires=sum(most_of(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
-        visits=visits_of(graph, binding, [code.control_params for code in codes]),
+        visits=visits,
+        in_step=are_in_step(graph, cells, visits),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
         nested=nested_work(graph, cells),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
