@@ -316,6 +316,17 @@ def test_a_cycle_ends_with_the_same_message_for_any_number_of_workers(workers: i
     )
 
 
+def test_a_cell_has_no_waves_of_a_width_of_infinite_cost() -> None:
+    roots, outers = inputs("tree", 0)
+    free = plan(TREE, roots, outers, costs=[2.0, 2.0] * 2)
+    bound = plan(TREE, roots, outers, costs=[2.0, np.inf, 2.0, 2.0])
+    leaves = [row for row in free.waves.tolist() if row[0] < 2]
+    assert any(row[0] == 1 for row in leaves)
+    assert not any(row[0] == 1 for row in bound.waves.tolist())
+    fired = sum(row[1] for row in leaves)
+    assert fired == sum(row[1] for row in bound.waves.tolist() if row[0] == 0)
+
+
 def test_depth_limit() -> None:
     roots = [np.array([30], np.int32)]
     assert plan(EVEN_ODD, roots, depth_limit=31).depth == 31
@@ -333,6 +344,8 @@ def test_wrong_inputs_are_refused() -> None:
         plan(TREE, roots, outers, widths=[8, 4])
     with pytest.raises(_core.PlanError, match="costs must be positive"):
         plan(TREE, roots, outers, costs=[0.0, 1.0])
+    with pytest.raises(_core.PlanError, match="of the least width finite"):
+        plan(TREE, roots, outers, costs=[np.inf, 1.0])
     with pytest.raises(_core.PlanError, match="a cost for each width, or for each of each cell"):
         plan(TREE, roots, outers, costs=[1.0])
 

@@ -111,37 +111,31 @@ class TestCosts:
         assert [layout.widths_of(cell)[-1] for cell in last.values()] == widths
 
 
-class TestInStep:
+class TestReady:
     """Calls of one root that run one after the other need no wider waves than there are roots."""
 
     W, X = jnp.eye(3), jnp.ones(3)
 
-    def check(self, fun, *args, in_step=True):
+    def widest(self, fun, *args, lanes=1):
+        """The widest waves of each cell."""
         _, program = program_of(fun, *args)
-        assert program.in_step == in_step
-        assert (widths_of(program, 1, 1 << 14) == (1,)) == in_step
-        return program
+        layout = make_layout(program, lanes, 1 << 14)
+        return [layout.widths_of(spec.cell.index)[-1] for spec in program.cells]
 
     def test_results_that_follow_from_results(self):
         @jr.rec_fn
-        def fold(w, xs, n):
-            def more():
-                return jnp.tanh(w @ fold(w, xs, n - 1) + xs[n])
+        def fold(w, x, n):
+            return jr.cond(n < 0, lambda: jnp.sin(x), lambda: jnp.tanh(w @ fold(w, x, n - 1)))
 
-            return jr.cond(n < 0, lambda: jnp.sin(xs[0]), more)
-
-        program = self.check(fold, self.W, jnp.ones((5, 3)), 4)
-        assert widths_of(program, 3, 1 << 14)[-1] == 4
-        assert widths_of(program, 64, 1 << 14)[-1] == 64
-        waves = fold.schedule(self.W, jnp.ones((5, 3)), 4).waves
-        assert all(wave.count == 1 for wave in waves)
+        for lanes, widest in ((1, 1), (3, 4), (64, 64)):
+            assert self.widest(fold, self.W, self.X, 4, lanes=lanes) == [widest] * 2
 
     def test_arguments_that_follow_from_arguments(self):
         @jr.rec_fn
         def down(w, x, n):
             return jr.cond(n == 0, lambda: x, lambda: down(w, jnp.tanh(w @ x), n - 1))
 
-        self.check(down, self.W, self.X, 4)
+        assert set(self.widest(down, self.W, self.X, 4)) == {1}
 
     def test_functions_that_call_each_other(self):
         @jr.rec_fn
@@ -150,33 +144,32 @@ class TestInStep:
 
         @jr.rec_fn
         def odd(w, x, n):
-            return even(w, jnp.cos(x), n - 1)
+            other = jr.cond(n % 3 == 0, lambda: even(w, x, n - 1), lambda: odd(w, -x, n - 1))
+            return jr.cond(n <= 0, lambda: x, lambda: other)
 
         @jr.rec_fn
         def outer(w, x, n):
             return jnp.cos(even(w, jnp.sin(w @ x), n)) + w @ jnp.cos(x)
 
-        self.check(outer, self.W, self.X, 4)
+        assert set(self.widest(outer, self.W, self.X, 4)) == {1}
+
+    def test_several_chains(self):
+        @jr.rec_fn
+        def fold(w, x, n):
+            return jr.cond(n < 0, lambda: x, lambda: jnp.tanh(w @ fold(w, x, n - 1)))
+
+        @jr.rec_fn
+        def thrice(w, x, n):
+            return fold(w, x, n) + fold(w, 2 * x, n + 1) + fold(w, 3 * x, n - 1)
+
+        assert max(self.widest(thrice, self.W, self.X, 4)) == 4
 
     def test_control_that_is_computed(self):
         @jr.rec_fn
         def until(w, x):
             return jr.cond(jnp.sum(x) > 9.0, lambda: x, lambda: until(w, x + w @ x))
 
-        self.check(until, self.W, self.X)
-
-    def test_a_choice_of_one_call_or_another(self):
-        @jr.rec_fn
-        def either(w, x, n):
-            def left():
-                return either(w, w @ x, n - 1)
-
-            def right():
-                return jnp.sin(either(w, x, n - 2))
-
-            return jr.cond(n <= 0, lambda: x, lambda: jr.cond(n % 3 == 0, left, right))
-
-        self.check(either, self.W, self.X, 4)
+        assert set(self.widest(until, self.W, self.X)) == {1}
 
     def test_two_calls(self):
         @jr.rec_fn
@@ -186,19 +179,20 @@ class TestInStep:
 
             return jr.cond(n <= 0, lambda: x, more)
 
-        self.check(both, self.W, self.X, 4, in_step=False)
+        assert min(self.widest(both, self.W, self.X, 4)) == 256
 
     def test_what_a_call_computes_from_no_other(self):
         @jr.rec_fn
         def sums(w, xs, n):
             def more():
-                return jnp.tanh(w @ xs[n]) + sums(w, xs, n - 1)
+                return jnp.tanh(w @ xs[n]) + jnp.sin(sums(w, xs, n - 1))
 
             return jr.cond(n < 0, lambda: xs[0], more)
 
-        self.check(sums, self.W, jnp.ones((5, 3)), 4, in_step=False)
-        waves = sums.schedule(self.W, jnp.ones((5, 3)), 4).waves
-        assert max(wave.count for wave in waves) == 5
+        xs = normal(1, 5, 3)
+        assert sorted(self.widest(sums, self.W, xs, 4)) == [1, 1, 256]
+        waves = sums.schedule(self.W, xs, 4).waves
+        assert sorted(wave.count for wave in waves) == [1, 1, 1, 1, 1, 1, 5]
 
     def test_what_a_call_computes_from_a_result_that_is_ready(self):
         @jr.rec_fn
@@ -209,7 +203,7 @@ class TestInStep:
 
             return jr.cond(n == 0, lambda: (x, x), more)
 
-        self.check(first, self.W, self.X, 4, in_step=False)
+        assert max(self.widest(first, self.W, self.X, 4)) == 256
 
 
 class TestPlanes:

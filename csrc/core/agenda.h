@@ -37,8 +37,9 @@ struct Agenda {
 /// What waves may be.
 struct WaveOptions {
   Span<const int64_t> widths;
-  Span<const double> costs;  // of a wave of each width, of all cells alike, or of cell after cell
-  bool sweeps = false;       // whether they come in sweeps, then of one width
+  // Of a wave of each width, of all cells alike or of cell after cell. Infinite: never that width.
+  Span<const double> costs;
+  bool sweeps = false;  // whether they come in sweeps, then of one width
 };
 
 /// A pure function of its arguments. Ties are broken by the number of the cell, then of the firing.

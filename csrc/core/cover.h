@@ -13,7 +13,7 @@ namespace jaxrec {
 /// large n is first brought down by waves of the width that costs least a row.
 class Cover {
  public:
-  /// `widths` ascend; `costs` are positive, one a width.
+  /// `widths` ascend; `costs` are positive, one a width, the first finite.
   Cover(Span<const int64_t> widths, Span<const double> costs);
 
   /// Sets `waves` to the widths' numbers, widest first. Their sum reaches n only with the last one.

@@ -27,9 +27,9 @@ Status check_waves(const WaveOptions& options, size_t cells) {
     if (width <= last || width > kMostWidth) return program_error("widths must ascend from 1");
     last = width;
   }
-  for (double cost : costs)
-    if (!(cost > 0) || !std::isfinite(cost))
-      return program_error("costs must be positive and finite");
+  for (size_t i = 0; i < costs.size(); ++i)
+    if (!(costs[i] > 0) || (i % n == 0 && !std::isfinite(costs[i])))
+      return program_error("costs must be positive, and of the least width finite");
   return {};
 }
 

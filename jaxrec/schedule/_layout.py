@@ -72,11 +72,13 @@ class Layout:
         lanes: number of roots.
         max_calls: the largest number of calls that fits.
         widths: widths of waves, ascending.
-        costs: relative cost of a wave of each width.
+        costs: relative cost of a wave of each width, of all cells alike or of cell after cell;
+            infinite: it has none of that width.
         sweeps: whether waves come in sweeps, one of each cell in order, some of them empty.
         collect: whether every call is reported.
         readers: whether the tables that the backward pass reads are made.
         fires: how often each cell is fired at most.
+        ready: of those, how many may be ready at once.
         cell_rows: rows of each cell, padding included.
         step_rows: of each cell, rows of a step of the contraction that makes the cotangents of
             outer values; 0 without `readers`.
@@ -94,6 +96,7 @@ class Layout:
     collect: bool
     readers: bool
     fires: tuple[int, ...]
+    ready: tuple[int, ...]
     cell_rows: tuple[int, ...]
     step_rows: tuple[int, ...]
     value_rows: tuple[int, ...]
@@ -107,8 +110,13 @@ class Layout:
         return self.widths[-1]
 
     def widths_of(self, cell: int) -> tuple[int, ...]:
-        """Those of the waves of a cell: none is wider than the first that all its calls fit."""
-        return self.widths[: bisect.bisect_left(self.widths, self.fires[cell]) + 1]
+        """Those of the waves of a cell: none is wider than the first that all ready calls fit."""
+        return _that_fit(self.ready[cell], self.widths)
+
+
+def _that_fit(calls: int, widths: tuple[int, ...]) -> tuple[int, ...]:
+    """The widths up to the first that so many calls fit."""
+    return widths[: bisect.bisect_left(widths, calls) + 1]
 
 
 def widths_of(
@@ -126,7 +134,7 @@ def widths_of(
     sizes, so there is none between; nor where it would compute little less than the widest. A
     recursion in a cell is compiled at its own sizes for each of these: there are two, one of them a
     quarter as wide as otherwise, since that recursion takes time for all the calls of each row.
-    None is wider than there are roots where their calls run one after the other.
+    None is wider than the calls that are ready at once.
 
     Args:
         program: whose calls are batched.
@@ -137,8 +145,9 @@ def widths_of(
     widest = _widest(program, lanes, max_calls, platform)
     if program.nests:
         widest = max(widest // 4, 2)
-    if program.in_step:
-        widest = min(widest, power_of_two(lanes))
+    ready = [lanes * most for most in program.most_ready if most is not None]
+    if ready and len(ready) == len(program.most_ready):
+        widest = min(widest, power_of_two(max(ready)))
     has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
     sizes = {1, widest} if has_narrow else {widest}
     between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, 1)
@@ -225,7 +234,6 @@ def make_layout(
 ) -> Layout:
     """Sizes the tables of an invocation of at most `max_calls` calls."""
     widths = widths or widths_of(program, lanes, max_calls, platform=platform)
-    costs = _wave_costs(program, widths, platform)
     pad = 2 * widths[-1]
     fires = [max_calls // max(spec.calls, 1) for spec in program.cells]
     # A cell of a recursion with a base case and one recursive branch fires for about half the
@@ -234,6 +242,11 @@ def make_layout(
     for k, most in enumerate(program.most_fired):
         if most is not None:
             fires[k] = expected[k] = min(fires[k], lanes * most)
+    pairs = zip(fires, program.most_ready, strict=True)
+    ready = [n if most is None else min(n, lanes * most) for n, most in pairs]
+    costs = _wave_costs(program, widths, platform)
+    if ready != fires:
+        costs = tuple(x for n in ready for x in _up_to(n, widths, costs))
     values = [lanes * program.data_classes.count(c) for c in range(len(program.classes))]
     reads = [
         (lanes + (max_calls if collect else 0)) * program.result_classes.count(c)
@@ -253,6 +266,7 @@ def make_layout(
         collect=collect,
         readers=readers,
         fires=tuple(fires),
+        ready=tuple(ready),
         cell_rows=tuple(n + pad for n in fires),
         step_rows=(0,) * len(fires),
         value_rows=tuple(values),
@@ -273,6 +287,12 @@ def _wave_costs(program: Program, widths: Sequence[int], platform: Platform) -> 
     wave = _wave_flops(program, platform)
     # A row costs something even of a cell of scalars: of two widths that fit, the narrow one.
     return tuple(wave + width * (program.row_flops + 1.0) for width in widths)
+
+
+def _up_to(calls: int, widths: tuple[int, ...], costs: Sequence[float]) -> list[float]:
+    """The costs of the widths that so many calls need; infinite for wider ones."""
+    count = len(_that_fit(calls, widths))
+    return [*costs[:count], *[math.inf] * (len(widths) - count)]
 
 
 def _wave_flops(program: Program, platform: Platform) -> float:

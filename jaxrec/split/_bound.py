@@ -78,7 +78,7 @@ def _visits_of_one(
     if not indexed(walk(function.body)):
         found = frozenset(control)
     everywhere, always = indexed(walk(function.body)), indexed(function.body.ops)
-    most = calls_on_a_path(function.body)
+    most = _most_calls(function.body)
     calls = tuple(most[k] for k in range(len(graph.functions)))
     if function.helper:
         return Visits((), False, calls, function.trips)
@@ -165,7 +165,7 @@ def _frames(
     return total * (mine.trips or 1)
 
 
-def calls_on_a_path(region: Region) -> collections.Counter[int]:
+def _most_calls(region: Region) -> collections.Counter[int]:
     """The most calls of each function on any path through a region."""
     total: collections.Counter[int] = collections.Counter()
     for op in region.ops:
@@ -174,7 +174,7 @@ def calls_on_a_path(region: Region) -> collections.Counter[int]:
         elif isinstance(op, Switch):
             most: collections.Counter[int] = collections.Counter()
             for inner in op.regions:
-                most |= calls_on_a_path(inner)
+                most |= _most_calls(inner)
             total += most
     return total
 

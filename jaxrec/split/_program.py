@@ -81,7 +81,8 @@ class Program:
         reads: likewise for rows read.
         fires: an upper bound on the cells that one call fires.
         visits: for each function, how many elements of arrays its calls stand for.
-        in_step: whether a wave holds one call of each root at most.
+        most_ready: for each cell the calls of one root that are ready for it at once, where that
+            is known: see `jaxrec/split/_ready.py`.
         row_flops: arithmetic of one call of the most expensive cell.
         nested: what a call takes of a recursion that only nests.
         shared_elements: the most elements of matrices that a wave reads once for all its rows.
@@ -112,7 +113,7 @@ class Program:
     reads: tuple[int, ...]
     fires: int
     visits: tuple[Visits, ...]
-    in_step: bool
+    most_ready: tuple[int | None, ...]
     row_flops: float
     nested: Nested
     shared_elements: int

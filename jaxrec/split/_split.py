@@ -17,12 +17,12 @@ from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops, nested_work, shared_elements
 from jaxrec.split._emit import Code, emit_function
 from jaxrec.split._encode import encode
-from jaxrec.split._in_step import are_in_step
 from jaxrec.split._memo import check_shared
 from jaxrec.split._most import most_of, sure_calls
 from jaxrec.split._names import shown_names
 from jaxrec.split._outer import find_outers
 from jaxrec.split._program import CellSpec, Program
+from jaxrec.split._ready import most_ready
 from jaxrec.split._registers import ArrayTable
 
 
@@ -97,7 +97,7 @@ def _assemble(
         reads=most_of(graph, cells, specs, count, lambda s: s.inputs),
         fires=sum(most_of(graph, cells, specs, len(specs), lambda s: (s.cell.index,), total=True)),
         visits=visits,
-        in_step=are_in_step(graph, cells, visits),
+        most_ready=most_ready(graph, cells, visits),
         row_flops=max((cell_flops(cell) for cell in cells.cells), default=0.0),
         nested=nested_work(graph, cells),
         shared_elements=max(map(shared_elements, cells.cells), default=0),
