@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxrec import _compat
@@ -36,15 +37,23 @@ from jaxrec.lowering._rows import gather, numbers, row_mask
 from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.split._program import CellSpec, Program
 
+_LITTLE_WIDER = 8
+"""How many times wider a wave may be computed than it is scheduled."""
+
 
 def replay(at: Scheduled) -> list[Any]:
     """Runs a schedule: the results as `results` of the forward program gives them."""
-    kinds = {kind: _kind(at, spec, width) for kind, spec, width in at.waves_of}
-    branch_of = jnp.searchsorted(jnp.asarray(list(kinds)), at.tables.waves[:, KIND])
+    widths = {kind: (spec, _branch_width(at, spec, width)) for kind, spec, width in at.waves_of}
+    branches = list(dict.fromkeys(widths.values()))
+    kinds = [_kind(at, spec, width) for spec, width in branches]
+    numbered = np.zeros(len(at.program.cells) * len(at.layout.widths), np.int32)
+    for kind, branch in widths.items():
+        numbered[kind] = branches.index(branch)
+    branch_of = jnp.asarray(numbered)[at.tables.waves[:, KIND]]
 
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = at.tables.waves[number]
-        branches = [functools.partial(run, wave) for run in kinds.values()]
+        branches = [functools.partial(run, wave) for run in kinds]
         runs = (number < at.tables.num_waves) & (wave[COUNT] > 0)
         branch = jnp.where(runs, branch_of[number], len(kinds))
         return lax.switch(branch, [*branches, lambda tapes: tapes], tapes), None
@@ -55,6 +64,18 @@ def replay(at: Scheduled) -> list[Any]:
     tapes = [_compat.vary_over(tape, vma) for tape in blank]
     tapes, _ = lax.scan(step, with_roots(at, tapes), numbers(at.layout.max_waves))
     return results(at, tapes)
+
+
+def _branch_width(at: Scheduled, spec: CellSpec, width: int) -> int:
+    """The width that a wave is computed at: a wider one if it is little wider.
+
+    Each width is a branch, whose derivatives are traced several times.
+    """
+    kept = list[int]()
+    for own in reversed(at.layout.widths_of(spec.cell.index)):
+        if not kept or own * _LITTLE_WIDER < kept[-1]:
+            kept.append(own)
+    return min(own for own in kept if own >= width)
 
 
 def _kind(at: Scheduled, spec: CellSpec, width: int) -> Callable[[Any, list[Any]], list[Any]]:
