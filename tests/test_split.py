@@ -194,6 +194,43 @@ class TestReady:
         waves = sums.schedule(self.W, xs, 4).waves
         assert sorted(wave.count for wave in waves) == [1, 1, 1, 1, 1, 1, 5]
 
+    def test_functions_that_are_called_along_a_chain(self):
+        @jr.rec_fn
+        def step(w, x):
+            return jnp.tanh(w @ x)
+
+        @jr.rec_fn
+        def fold(w, xs, n):
+            def more():
+                return step(w, jnp.sin(step(w, fold(w, xs, n - 1))))
+
+            return jr.cond(n < 0, lambda: xs[0], more)
+
+        @jr.rec_fn
+        def sums(w, xs, n):
+            def more():
+                return step(w, xs[n]) + jnp.sin(sums(w, xs, n - 1))
+
+            return jr.cond(n < 0, lambda: xs[0], more)
+
+        xs = normal(1, 5, 3)
+        assert max(self.widest(fold, self.W, xs, 4)) == 2
+        assert max(self.widest(sums, self.W, xs, 4)) == 256
+
+    def test_a_chain_in_each_call_of_another(self):
+        @jr.rec_fn
+        def inner(w, x, n):
+            return jr.cond(n < 0, lambda: x, lambda: jnp.tanh(w @ inner(w, x, n - 1)))
+
+        @jr.rec_fn
+        def outer(w, xs, n):
+            def more():
+                return inner(w, xs[n], n) + jnp.sin(outer(w, xs, n - 1))
+
+            return jr.cond(n < 0, lambda: xs[0], more)
+
+        assert max(self.widest(outer, self.W, normal(1, 5, 3), 4)) == 256
+
     def test_what_a_call_computes_from_a_result_that_is_ready(self):
         @jr.rec_fn
         def first(w, x, n):

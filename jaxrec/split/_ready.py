@@ -10,7 +10,8 @@ narrower than they could be.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterator, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from jaxrec.graph._ir import Call, Graph, Region, Switch, Value, walk
 from jaxrec.split._bound import Visits, most_frames
@@ -22,31 +23,22 @@ _Sources = dict[Value, set[Value]]
 def most_ready(graph: Graph, cells: Cells, visits: Sequence[Visits]) -> tuple[int | None, ...]:
     """For each cell the calls of one root that are ready for it at once; None: any number."""
     frames = most_frames(visits)
-    chains = [_chains(graph, visits, k) for k in range(len(visits))]
-    ends = {cell for f in graph.functions for cell in _last(cells, f.body)}
-    sources = _sources(graph, cells)
+    open_ended = [k for k, most in enumerate(frames) if most is None]
+    chains = _Chains(graph, visits, frames, {k: _reached(visits, k) for k in open_ended})
+    sources = _sources(graph, cells) if open_ended else {}
+    ends = {
+        cell
+        for k in open_ended
+        if chains.is_recursive(k)
+        for cell in _last(cells, graph.functions[k].body)
+    }
 
     def of(cell: Cell) -> int | None:
-        if frames[cell.function] is not None:
-            return frames[cell.function]
-        return chains[cell.function] if cell in ends or _leads_back(cell, sources) else None
+        most = chains.of(cell.function)
+        is_in_turn = frames[cell.function] is not None or cell in ends
+        return most if is_in_turn or _leads_back(cell, sources) else None
 
     return tuple(map(of, cells.cells))
-
-
-def _chains(graph: Graph, visits: Sequence[Visits], index: int) -> int | None:
-    """How many chains of a function that leads back to itself there are, for each root."""
-    reached = [_reached(visits, k) for k in range(len(visits))]
-    group = {k for k in reached[index] if index in reached[k]}
-    if any(_most_calls(graph.functions[k].body, group) > 1 for k in group):
-        return None
-    frames, begun = most_frames(visits), int(0 in group)
-    for k in set(range(len(visits))) - group:
-        calls = sum(visits[k].calls[callee] for callee in group)
-        if calls and frames[k] is None:
-            return None
-        begun += calls * (frames[k] or 0)
-    return begun
 
 
 def _reached(visits: Sequence[Visits], index: int) -> set[int]:
@@ -56,6 +48,54 @@ def _reached(visits: Sequence[Visits], index: int) -> set[int]:
         more = {c for k in more for c, calls in enumerate(visits[k].calls) if calls} - found
         found |= more
     return found
+
+
+@dataclasses.dataclass
+class _Chains:
+    """How many chains of each function there are for each root; None if its calls are none.
+
+    Attributes:
+        graph: the graph.
+        visits: what each function calls.
+        frames: how often each is called, where that is known.
+        leads: what those lead to for which it is not.
+        known: what has been found.
+    """
+
+    graph: Graph
+    visits: Sequence[Visits]
+    frames: Sequence[int | None]
+    leads: Mapping[int, set[int]]
+    known: dict[int, int | None] = dataclasses.field(default_factory=dict)
+
+    def is_recursive(self, index: int) -> bool:
+        return index in self.leads.get(index, ())
+
+    def of(self, index: int) -> int | None:
+        """The chains of a function; the calls of one that is called along chains of others."""
+        if index not in self.known:
+            self.known[index] = self._find(index)
+        return self.known[index]
+
+    def _find(self, index: int) -> int | None:
+        if self.frames[index] is not None:
+            return self.frames[index]
+        group = {index} | {k for k in self.leads[index] if index in self.leads.get(k, ())}
+        if any(_most_calls(self.graph.functions[k].body, group) > 1 for k in group):
+            return None
+        begun = int(0 in group)
+        for k in set(range(len(self.visits))) - group:
+            calls = sum(self.visits[k].calls[callee] for callee in group)
+            if calls:
+                most = None if self._nests(k, index) else self.of(k)
+                if most is None:
+                    return None
+                begun += calls * most
+        return begun
+
+    def _nests(self, caller: int, index: int) -> bool:
+        """Whether a chain begins in each call of another."""
+        return self.frames[caller] is None and self.is_recursive(index)
 
 
 def _most_calls(region: Region, callees: Collection[int]) -> int:
