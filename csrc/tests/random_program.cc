@@ -2,6 +2,7 @@
 #include "tests/random_program.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace jaxrec {
 
@@ -34,6 +35,14 @@ Job RandomProgram::job() {
   }
   out.call_limit = 20'000;
   out.collect = pick(0, 1) == 1;
+  if (pick(0, 1) == 1) {
+    out.costs.clear();
+    for (size_t c = 0; c < spec_.cells.size(); ++c) {
+      const bool is_wide = pick(0, 1) == 1;
+      const double wide = is_wide ? 2.0 : std::numeric_limits<double>::infinity();
+      out.costs.insert(out.costs.end(), {1.0, wide});
+    }
+  }
   return out;
 }
 

@@ -2,7 +2,10 @@
 #include "tests/step_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "tests/check.h"
 
 namespace jaxrec {
 namespace {
@@ -174,6 +177,7 @@ Status StepRun::wave(size_t at) {
   const int32_t kind = stepper->waves()[at].kind, number = kind / widths;
   const Cell& cell = stepper->program().cells[number];
   const int64_t width = job_.widths[kind % widths];
+  CHECK(std::isfinite(job_.costs[kind % job_.costs.size()]));
   Ran ran{Values32(3 + cell.outputs.size()), {}, {}, Values32(width)};
   ran.reads.assign(cell.inputs.size(), Values32(width));
   ran.exports.assign(cell.exports.size(), Values32(width));
