@@ -12,8 +12,11 @@ namespace {
 void pad_operand(const Array& operand, int64_t count) {
   char* rows = operand.as<char>();
   const size_t all = bytes_of(operand), begin = bytes_of(operand, count);
-  if (count == 0) std::memset(rows, 0, all);
-  if (count == 0 || begin == all) return;
+  if (begin == all) return;  // the memory of an empty array may be null
+  if (count == 0) {
+    std::memset(rows, 0, all);
+    return;
+  }
   size_t done = bytes_of(operand, 1);
   std::memcpy(rows + begin, rows, done);
   for (size_t more; begin + done < all; done += more) {
