@@ -144,8 +144,10 @@ class TestReady:
 
         @jr.rec_fn
         def odd(w, x, n):
-            other = jr.cond(n % 3 == 0, lambda: even(w, x, n - 1), lambda: odd(w, -x, n - 1))
-            return jr.cond(n <= 0, lambda: x, lambda: other)
+            def more():
+                return jr.cond(n % 3 == 0, lambda: even(w, x, n - 1), lambda: odd(w, -x, n - 1))
+
+            return jr.cond(n <= 0, lambda: x, more)
 
         @jr.rec_fn
         def outer(w, x, n):

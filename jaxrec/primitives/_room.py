@@ -19,6 +19,7 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._capacity import decide_capacity
 from jaxrec.primitives._primitives import rec_forward_p
 from jaxrec.primitives._residuals import residual_types
+from jaxrec.schedule._layout import power_of_two
 
 _LEAST, _LEAST_DIFFERENTIATED = 1 << 10, 1 << 4
 """Calls for which there is room anyway."""
@@ -47,12 +48,9 @@ def with_room(params: Params, operands: Sequence[Any], wrt: Wrt | None = None) -
     if not _is_free(params, operands):
         return sized
     assert sized.max_calls is not None
-    size = max(_least(params, wrt), _power(sized.max_calls))
+    size = max(_least(params, wrt), power_of_two(sized.max_calls))
     roomy = dataclasses.replace(sized, max_calls=size)
-    made = roomy if _is_small(roomy, operands, wrt) else sized
-    if params.program.is_stepped:
-        params.program.cache[_key(params)] = made.max_calls
-    return made
+    return roomy if _is_small(roomy, operands, wrt) else sized
 
 
 def forward_pass(params: Params, operands: Sequence[Any], wrt: Wrt) -> tuple[list[Any], Params]:
@@ -67,8 +65,10 @@ def forward_pass(params: Params, operands: Sequence[Any], wrt: Wrt) -> tuple[lis
     if guess is not None:
         with contextlib.suppress(CapacityError):
             return rec_forward_p.bind(*operands, params=guess, wrt=wrt), guess
-    params = with_room(params, operands, wrt)
-    return rec_forward_p.bind(*operands, params=params, wrt=wrt), params
+    made = with_room(params, operands, wrt)
+    if params.program.is_stepped and _is_free(params, operands):
+        params.program.cache[_key(params)] = made.max_calls
+    return rec_forward_p.bind(*operands, params=made, wrt=wrt), made
 
 
 def _guess(params: Params, operands: Sequence[Any], wrt: Wrt) -> Params | None:
@@ -88,12 +88,7 @@ def _least(params: Params, wrt: Wrt | None) -> int:
     if wrt is None:
         return _LEAST
     spare = int(_SPARE_FLOPS / (params.program.row_flops + 1.0))
-    return min(_power(max(spare, _LEAST_DIFFERENTIATED)), _LEAST)
-
-
-def _power(count: int) -> int:
-    """The next power of two."""
-    return 1 << (count - 1).bit_length()
+    return min(power_of_two(max(spare, _LEAST_DIFFERENTIATED)), _LEAST)
 
 
 def _key(params: Params) -> Any:
@@ -111,5 +106,10 @@ def _is_small(params: Params, operands: Sequence[Any], wrt: Wrt | None) -> bool:
     assert params.max_calls is not None
     if wrt is None:
         return params.program.call_bytes * params.max_calls <= _MOST_BYTES
-    types = residual_types(params, wrt, list(map(_compat.aval_of, operands)))
-    return sum(a.size * a.dtype.itemsize for a in types) <= _MOST_BYTES
+    avals = list(map(_compat.aval_of, operands))
+
+    def size() -> int:
+        return sum(a.size * a.dtype.itemsize for a in residual_types(params, wrt, avals))
+
+    key = ("residual bytes", params, wrt, *((a.shape, a.dtype) for a in avals))
+    return params.program.cache.once(key, size) <= _MOST_BYTES
