@@ -66,6 +66,12 @@ def check_stepped(f: Any, scale: float) -> None:
         assert_close(got, both(f, x), 1e-5)
 
 
+def check_each(one: Any, *examples: Any) -> None:
+    got = jax.vmap(one)(*examples)
+    with jr.executor("reference"):
+        assert_close(got, jax.vmap(one)(*examples), 1e-5)
+
+
 class TestPlanned:
     def test_trees_of_other_sizes_compile_nothing(self):
         f = fold()
@@ -73,6 +79,39 @@ class TestPlanned:
         before = f.cache_info().compilations
         for leaves in (1, 20, 60):
             check_planned(f, leaves)
+        assert f.cache_info().compilations == before
+
+    def test_gradients_of_each_example(self):
+        f = fold()
+
+        def check(sizes: list[int]) -> None:
+            forests = [forest(leaves) for leaves in sizes]
+            trees, roots = jax.tree.map(lambda *x: jnp.stack(x), *forests)
+            check_each(lambda tree, root: both(f, tree, root), trees, roots)
+
+        check([3, 5])
+        before = f.cache_info().compilations
+        check([20, 1])
+        check([40, 60])
+        assert f.cache_info().compilations == before
+
+    def test_gradients_of_examples_of_one_structure(self):
+        f = fold()
+        ws = normal(2, 4, 3, 3)
+
+        def check(leaves: int) -> None:
+            tree, root = forest(leaves)
+
+            def one(w: Any) -> Any:
+                return jax.value_and_grad(lambda w: jnp.sum(f(w, tree, root)))(w)
+
+            check_each(one, ws)
+            check_each(jax.jacfwd(lambda w: f(w, tree, root)), ws)
+
+        check(3)
+        before = f.cache_info().compilations
+        check(20)
+        check(60)
         assert f.cache_info().compilations == before
 
     def test_no_room_where_it_takes_much_memory(self, monkeypatch):
@@ -128,6 +167,18 @@ class TestStepped:
         with jr.executor("reference"):
             assert_close(got, jax.grad(total)(W, xs), 1e-4)
             assert_close(again, jax.grad(total)(W, xs / 2), 1e-4)
+
+    def test_gradients_of_each_example(self):
+        f = halving()
+
+        def check(scale: float) -> None:
+            check_each(lambda x: both(f, x), scale * normal(3, 4, 3))
+
+        check(1.0)
+        before = f.cache_info().compilations
+        check(0.1)
+        check(3.0)
+        assert f.cache_info().compilations == before
 
     def test_without_end(self):
         @jr.rec_fn

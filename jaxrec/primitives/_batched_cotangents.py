@@ -62,12 +62,12 @@ def batched_cotangents(
     apart = [k for k in outers if params.patterns[k] is not None]
     apart += [k for k in wrt.by if k in mapped]
     batch, state = batch_taken(params, own[:first], axes[:first], size, apart, outers)
-    made = remade(state, batch.operands, batch.params, Wrt.of(wrt.positions))
+    made, sized = remade(state, batch.operands, batch.params, Wrt.of(wrt.positions))
     reports = collect_lanes(batch, state, wrt, made)
     cts = lay_out_cotangents(batch, wrt.stack, reports, own[first:], axes[first:])
     moved = zip(wrt.by, dots, dot_axes, strict=True)
     laid = [lay_out_tangent(batch, k, x, d, wrt.stack) for k, x, d in moved]
     wide = dataclasses.replace(wrt, lanes=tuple(batch.cotangent_lanes(k, p) for k, p in wrt.pairs))
     values = [*batch.operands, *made[:residuals], *cts, *laid]
-    outs = primitive.bind(*values, params=batch.params, wrt=wide)
+    outs = primitive.bind(*values, params=sized, wrt=wide)
     return by_example(batch, wrt)(*outs), [wrt.stack] * len(outs)

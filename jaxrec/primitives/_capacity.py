@@ -13,7 +13,7 @@ from jaxrec._host_options import host_options
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.invocation._bounds import derived_bound, is_plannable, layout_for_planning, planned
 from jaxrec.invocation._params import Params, run_invocation
-from jaxrec.primitives._alike import Alike, Batched, batched
+from jaxrec.primitives._alike import Batched, batched
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._primitives import run_compiled
 from jaxrec.schedule._layout import Layout, bucket
@@ -95,13 +95,22 @@ def batch_of(
 ) -> Batched:
     """A batched invocation, its capacity decided if that of one example is; see `batched`.
 
-    Where it perhaps has not run, its operands tell nothing.
+    Where it perhaps has not run, its operands tell nothing. One that runs now finds its own.
     """
     batch = batched(params, operands, dims, size, apart, asked)
-    if params.max_calls is None or isinstance(batch, Alike):
+    if params.max_calls is None:
         return batch
-    batch.params = _decided(params, batch, ran)
+    if ran and runs_alone(batch.params, batch.operands):
+        batch.params = dataclasses.replace(batch.params, max_calls=None)
+    elif isinstance(batch, Batch):
+        batch.params = _decided(params, batch, ran)
     return batch
+
+
+def runs_alone(params: Params, operands: Sequence[Any]) -> bool:
+    """Whether the capacity of an invocation is nobody's concern but its own."""
+    fixed = params.declared is not None or params.collect
+    return not fixed and not _compat.is_staged() and all(map(_compat.is_concrete, operands))
 
 
 def _decided(params: Params, batch: Batch, ran: bool) -> Params:

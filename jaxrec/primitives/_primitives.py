@@ -153,10 +153,11 @@ def _where(params: Params, error: Exception) -> str:
 
 
 def compiled_programs(program: Program) -> int:
-    """XLA programs compiled so far for eager calls of a program."""
+    """XLA programs compiled so far for eager calls of a program, and of those made from it."""
     made = list(program.cache.values())
     jitted = sum(map(_compat.compiled_count, made))
-    return jitted + sum(isinstance(fun, Kernel) for fun in made)
+    kernels = sum(isinstance(fun, Kernel) for fun in made)
+    return jitted + kernels + sum(compiled_programs(p) for p in made if isinstance(p, Program))
 
 
 def check_compilable(params: Params) -> None:

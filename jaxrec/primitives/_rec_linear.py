@@ -140,11 +140,11 @@ def _by_operands(
         first, more = params.num_outers, dual.num_outers - params.num_outers
         positions = tuple(k if k < first else k + more for k in moved)
         wide = Wrt.of(positions)
-        residuals = remade(call.state, full, dual, wide)
+        residuals, sized = remade(call.state, full, dual, wide)
         dots = [
             t if k < first else jnp.stack([t, jnp.zeros_like(t)], axis=1) for k, t in moved.items()
         ]
-        made = rec_linear_p.bind(*full, *residuals, *dots, params=dual, wrt=wide)
+        made = rec_linear_p.bind(*full, *residuals, *dots, params=sized, wrt=wide)
         return [both[:, 1] for both in made]
 
     return over_stack(once, wrt.stack)(*call.given)
@@ -182,8 +182,8 @@ def _linear_batch(operands: Any, dims: Any, *, params: Params, wrt: Wrt) -> Any:
     size = axis_size(operands, dims)
     batch, state = batch_taken(params, operands[:-given], dims[:-given], size, apart)
     tangents = [lay_out_tangent(batch, k, x, d, wrt.stack) for k, x, d in moving]
-    residuals = remade(state, batch.operands, batch.params, wrt)
-    outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=batch.params, wrt=wrt)
+    residuals, sized = remade(state, batch.operands, batch.params, wrt)
+    outs = rec_linear_p.bind(*batch.operands, *residuals, *tangents, params=sized, wrt=wrt)
     reports = collect_lanes(batch, state, wrt, residuals)
 
     def split(*outs: Any) -> list[Any]:

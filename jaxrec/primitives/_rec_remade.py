@@ -29,15 +29,24 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_forward import run_forward
 from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, blank_residuals, residual_types
+from jaxrec.primitives._room import forward_pass
 
 
-def remade(state: Any, operands: Sequence[Any], params: Params, wrt: Wrt) -> list[Any]:
-    """Residuals made afresh; zeros if `state` is `UNTAKEN`."""
-    if _compat.is_concrete(state):
-        return _remade_impl(state, *operands, params=params, wrt=wrt)
+def remade(
+    state: Any, operands: Sequence[Any], params: Params, wrt: Wrt
+) -> tuple[list[Any], Params]:
+    """Residuals made afresh, zeros if `state` is `UNTAKEN`; and parameters with their capacity."""
+    if was_run(state):
+        made, params = forward_pass(params, operands, wrt)
+        return made[len(outcome_types(params)) :], params
     vma = _compat.common_vma([_compat.aval_of(x) for x in [state, *operands]])
     varying = [_compat.vary_over(x, vma) for x in [state, *operands]]
-    return rec_remade_p.bind(*varying, params=params, wrt=wrt)
+    return rec_remade_p.bind(*varying, params=params, wrt=wrt), params
+
+
+def was_run(state: Any) -> bool:
+    """Whether an invocation is known to have run."""
+    return _compat.is_concrete(state) and int(state) != UNTAKEN
 
 
 def _run_remade(state: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
@@ -124,5 +133,4 @@ def batch_taken(
                 rows = jnp.moveaxis(primals[k], axis, 0)
                 primals[k] = jnp.where(row_mask(ran, rows), rows, rows[first])
                 axes[k] = 0
-    ran = _compat.is_concrete(state)
-    return batch_of(params, primals, axes, size, apart, asked, ran=ran), state
+    return batch_of(params, primals, axes, size, apart, asked, ran=was_run(state)), state

@@ -69,9 +69,11 @@ def blank_residuals(types: Sequence[ShapedArray]) -> list[Any]:
     A linear function that leaves the `vmap` that it was made in still has them: it then runs the
     invocation once more where it can see that (`state_of`), and gives NaN where it cannot.
     """
-    first, *rest = [jnp.zeros(a.shape, a.dtype) for a in types[1:]]
+    # Arrays of NumPy take no program of their own, but would be constants in one that is recorded.
+    zeros = jnp.zeros if _compat.is_staged() else np.zeros
+    first, *rest = [zeros(a.shape, a.dtype) for a in types[1:]]
     if first.dtype == np.int32:  # of a schedule of executor "graph": its number of waves
-        first = first.at[:1].set(-1)
+        first = jnp.asarray(first).at[:1].set(-1)
     return [BLANK, first, *rest]
 
 

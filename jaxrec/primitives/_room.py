@@ -16,7 +16,7 @@ from jaxrec import _compat
 from jaxrec._errors import CapacityError
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
-from jaxrec.primitives._capacity import decide_capacity
+from jaxrec.primitives._capacity import decide_capacity, runs_alone
 from jaxrec.primitives._primitives import rec_forward_p
 from jaxrec.primitives._residuals import residual_types
 from jaxrec.schedule._layout import power_of_two
@@ -96,9 +96,8 @@ def _key(params: Params) -> Any:
 
 
 def _is_free(params: Params, operands: Sequence[Any]) -> bool:
-    """Whether the capacity of an invocation is nobody's concern but its own."""
-    fixed = params.max_calls is not None or params.declared is not None or params.collect
-    return not fixed and not _compat.is_staged() and all(map(_compat.is_concrete, operands))
+    """Whether the capacity of an invocation may be any that is enough."""
+    return params.max_calls is None and runs_alone(params, operands)
 
 
 def _is_small(params: Params, operands: Sequence[Any], wrt: Wrt | None) -> bool:

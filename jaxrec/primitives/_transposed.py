@@ -71,5 +71,5 @@ def apart_by_lane(
     own, operands, apart = with_lanes_apart(params, wrt, known[:count])
     if not apart:
         return list(known), params, ()
-    residuals = remade(known[count], operands, own, Wrt.of(wrt.positions))
+    residuals, own = remade(known[count], operands, own, Wrt.of(wrt.positions))
     return [*operands, *residuals[: len(known) - count]], own, tuple(apart)
