@@ -45,7 +45,8 @@ class TestEndlessRecursion:
             return jax.lax.fori_loop(0, n, lambda k, acc: acc + total(x, k), x)
 
         with pytest.raises(
-            jr.RecursionLimitError, match=r"unless .* a loop chooses, .* declare .* rec_fn\(out="
+            jr.RecursionLimitError,
+            match=r"a loop of JAX chooses is not seen: .* declare .* rec_fn\(out=",
         ):
             total(1.0, 3)
 
@@ -65,7 +66,8 @@ class TestEndlessRecursion:
             return jax.lax.cond(n == 0, lambda: x, lambda: f(x, n - 1))
 
         with pytest.raises(
-            jr.RecursionLimitError, match=r"unless jax.lax.cond or .* declare .*rec_fn\(out=...\)"
+            jr.RecursionLimitError,
+            match=r"jax.lax.cond, .* not seen: choose with jaxrec.cond .* declare .*rec_fn\(out=",
         ):
             f(1.0, 3)
 

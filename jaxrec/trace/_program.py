@@ -316,10 +316,10 @@ class TracedProgram:
                 self._infer(first)
         raise RecursionLimitError(
             f"{instance.name} never ends: every path through its body calls {instance.name} again "
-            "before it returns, unless jax.lax.cond or a loop chooses, so it has no base case that "
-            "gives its result type. Choose between base case and recursion with jaxrec.cond or "
-            "jaxrec.switch, or declare the result type: rec_fn(out=...), such as "
-            "out=jax.ShapeDtypeStruct((), jnp.float32)."
+            "before it returns, so no base case gives its result type. A base case that "
+            "jax.lax.cond, jax.lax.switch or a loop of JAX chooses is not seen: choose with "
+            "jaxrec.cond or jaxrec.switch, which take the same arguments, or declare the result "
+            "type: rec_fn(out=...), such as out=jax.ShapeDtypeStruct((), jnp.float32)."
         )
 
     @contextlib.contextmanager
