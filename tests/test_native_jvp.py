@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -453,6 +454,71 @@ def test_a_lane_that_the_loss_leaves_out(executor: str) -> None:
     np.testing.assert_allclose(twice, 42 * 1.1**5 * 0.5**8, rtol=1e-4)
 
 
+def apart(lang: Language) -> Any:
+    """Results of numbers of their own."""
+
+    @lang.rec_fn
+    def apart(n, x, y):
+        return lang.cond(n == 0, lambda: (x, y), lambda: apart(n - 1, 2 * x, 3 * y))
+
+    return apart
+
+
+def chosen(lang: Language) -> Any:
+    """Results of elements of their own, which a value and a position choose."""
+
+    @lang.rec_fn
+    def chosen(n, x, y):
+        v = jnp.stack([x, y, 1 - x])
+        two = jax.ops.segment_max(v, jnp.array([0, 1, 0]), 2)
+        return lang.cond(n == 0, lambda: (two[0], v[n + 1]), lambda: chosen(n - 1, x, y))
+
+    return chosen
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("build", [apart, chosen])
+def test_an_infinite_derivative_of_another_result(build: Any, executor: str) -> None:
+    def loss(f: Any, x: Any, y: Any) -> Any:
+        a, b = f(2, x, y)
+        return a + jnp.sqrt(b)
+
+    def of_array(f: Any, v: Any) -> Any:
+        return loss(f, v[0], v[1])
+
+    recursive, python = build(JAXREC), build(PYTHON)
+    both = jax.grad(partial(loss, python), (0, 1))(1.0, 0.0)
+    assert np.isinf(both[1])
+    with jr.executor(executor):
+        np.testing.assert_allclose(
+            jax.grad(partial(loss, recursive), (0, 1))(1.0, 0.0), both, rtol=1e-6
+        )
+        v = jnp.array([1.0, 0.0])
+        np.testing.assert_allclose(
+            jax.grad(partial(of_array, recursive))(v), jnp.stack(both), rtol=1e-6
+        )
+    compiled = jax.jit(jax.grad(partial(loss, recursive), (0, 1)))(1.0, 0.0)
+    np.testing.assert_allclose(compiled, both, rtol=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_infinite_derivative_of_an_element(executor: str) -> None:
+    def build(lang: Language) -> Any:
+        @lang.rec_fn
+        def read(n, v):
+            return lang.cond(n == 0, lambda: v[v[0].astype(int)], lambda: read(n - 1, v))
+
+        return read
+
+    v = jnp.array([1.0, 0.0, 5.0])
+    want = jax.grad(lambda v: jnp.sqrt(build(PYTHON)(2, v)))(v)
+    np.testing.assert_array_equal(want, [0, np.inf, 0])
+    with jr.executor(executor):
+        np.testing.assert_allclose(
+            jax.grad(lambda v: jnp.sqrt(build(JAXREC)(2, v)))(v), want, rtol=1e-6
+        )
+
+
 def test_higher_orders_of_zeros() -> None:
     """A tangent that is zero at a point has a derivative there."""
 
@@ -463,6 +529,13 @@ def test_higher_orders_of_zeros() -> None:
     assert [float(f(0.0, 2)) for f in (squares, jax.grad(squares))] == [0, 0]
     assert float(jax.grad(jax.grad(squares))(0.0, 2)) == 18
     assert float(jax.grad(jax.grad(jax.grad(squares)))(0.0, 2)) == 24
+
+    @jr.rec_fn
+    def products(v, n):
+        return jr.cond(n == 0, lambda: v[0] * v[1] + v[2] ** 2, lambda: 3 * products(v, n - 1))
+
+    hessian = [[0, 3, 0], [3, 0, 0], [0, 0, 6]]
+    np.testing.assert_array_equal(jax.hessian(products)(jnp.zeros(3), 1), hessian)
 
 
 def test_a_bound_on_calls_holds_where_only_the_derivative_is_asked_for():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -230,17 +231,25 @@ def test_a_loop_without_a_backward_derivative_has_a_forward_one(executor):
         np.testing.assert_allclose(compiled, jax.jacfwd(plain)(x), rtol=1e-5)
 
 
-def test_devices_do_not_meet_in_a_body():
+@pytest.mark.parametrize("check_vma", [False, True])
+@pytest.mark.parametrize(
+    "meet", [jax.lax.psum, jax.lax.all_gather, partial(jax.lax.ppermute, perm=[(0, 0)])]
+)
+def test_devices_do_not_meet_in_a_body(meet: Any, check_vma: bool):
     @jr.rec_fn(max_calls=10)
     def shared(x, n):
-        return jr.cond(n == 0, lambda: x, lambda: shared(x + jax.lax.psum(x, "d"), n - 1))
+        return jr.cond(n == 0, lambda: x, lambda: shared(x + jnp.sum(meet(x, "d")), n - 1))
 
     mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     by_device = jax.sharding.PartitionSpec("d")
     run = jax.shard_map(
-        lambda x: shared(x, 3), mesh=mesh, in_specs=by_device, out_specs=by_device, check_vma=False
+        lambda x: shared(x, 3),
+        mesh=mesh,
+        in_specs=by_device,
+        out_specs=by_device,
+        check_vma=check_vma,
     )
-    message = r"shared waits in its body for the other devices of a shard_map around it \(psum\)"
+    message = r"shared waits in its body for the other devices of a shard_map around it \(\w+\)"
     with pytest.raises(jr.UnsupportedError, match=message):
         run(jnp.ones(1))
 

@@ -16,11 +16,6 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_par
 _HOME = pathlib.Path(jax.__file__).parent
 
 
-def is_of_axis(effect: Any) -> bool:
-    """Whether an effect is that of computing with a named axis outside."""
-    return isinstance(effect, _core.NamedAxisEffect)
-
-
 def is_of_debugging(effect: Any) -> bool:
     """Whether an effect is that of `jax.debug.print` or `jax.debug.callback`."""
     return type(effect).__name__ in ("DebugEffect", "OrderedDebugEffect")
@@ -32,13 +27,30 @@ def side_effects(jaxpr: Jaxpr) -> set[str]:
     Returns:
         The names of JAX's types of effects.
     """
-    others = (e for e in jaxpr.effects if not (is_of_axis(e) or is_of_debugging(e)))
+    others = (e for e in jaxpr.effects if not (_is_of_axis(e) or is_of_debugging(e)))
     return {type(e).__name__ for e in others}
+
+
+def _is_of_axis(effect: Any) -> bool:
+    return isinstance(effect, _core.NamedAxisEffect)
+
+
+def names_axis(eqn: JaxprEqn) -> bool:
+    """Whether an equation itself computes with a named axis outside.
+
+    That of `ppermute` has no effect that says so.
+    """
+    return any(map(_is_of_axis, eqn.effects)) or eqn.primitive is jax.lax.ppermute_p
 
 
 def named_axes(jaxpr: Jaxpr) -> set[Any]:
     """The names of axes outside that a jaxpr computes with, those of `vmap` and of `shard_map`."""
-    return {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
+    found = {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is jax.lax.ppermute_p:
+            found.update(eqn.params["axis_name"])
+        found.update(*map(named_axes, jaxprs_in_params(eqn.params)))
+    return found
 
 
 def collectives(jaxpr: Jaxpr) -> set[str]:
@@ -47,8 +59,7 @@ def collectives(jaxpr: Jaxpr) -> set[str]:
     for eqn in jaxpr.eqns:
         inner = list(jaxprs_in_params(eqn.params))
         found.update(*map(collectives, inner))
-        is_named = any(map(is_of_axis, eqn.effects))
-        if is_named and not inner and eqn.primitive is not jax.lax.axis_index_p:
+        if names_axis(eqn) and not inner and eqn.primitive is not jax.lax.axis_index_p:
             found.add(eqn.primitive.name)
     return found
 

@@ -1,6 +1,7 @@
 """Arrays that are divided among the devices of a mesh, and what varies over its axes."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -84,9 +85,13 @@ def with_axes_of(value: Any, like: Any) -> Any:
     return jax.device_put(value, like.sharding) if _has_explicit_axes(like) else value
 
 
-def without_mesh() -> Any:
+@contextlib.contextmanager
+def without_mesh() -> Iterator[None]:
     """A context in which programs are traced as if there were one device: their jaxprs are kept."""
-    return jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+    checks_vma: Any = vars(_config)["_check_vma"]  # for which collectives need a mesh
+    unchecked = checks_vma(False) if checks_vma.value else contextlib.nullcontext()
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())), unchecked:
+        yield
 
 
 def _varying(aval: Any) -> frozenset[Any]:

@@ -1,9 +1,10 @@
-"""The primitive `multiple`: a tangent times a number, and zero where the tangent is.
+"""The primitive `multiple`: a tangent times a derivative, and zero where one of them is.
 
-What a result does not depend on has a tangent or a cotangent of zero. JAX's reverse mode carries
-this zero back through the operations, whose derivatives are often finite where the whole derivative
-is not: a number that has overflowed, and that the loss leaves out. Here the whole derivative is
-known alone, and zero times infinity would be NaN.
+What a loss does not depend on has a cotangent of zero. JAX's reverse mode carries this zero back
+through the operations, whose derivatives are often finite where the whole derivative is not: a
+number that has overflowed, and that the loss leaves out. It never carries the cotangent of one
+result to what another one depends on, infinite as it may be. Here the whole derivative is known
+alone, zero where there is no dependence, and zero times infinity would be NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _compat.define_impl(multiple_p)
 
 
 def multiple(tangent: Any, x: Any) -> Any:
-    """A tangent times a number of the same type, element by element; linear in the tangent."""
+    """A tangent times a derivative of its type, element by element; linear in the tangent."""
     return multiple_p.bind(*varying_together([tangent, x]))[0]
 
 
@@ -36,7 +37,7 @@ def _types(tangent: Any, x: Any) -> list[ShapedArray]:
 
 
 def _product(tangent: Any, x: Any) -> list[Any]:
-    return [jnp.where(tangent == 0, tangent, tangent * x)]
+    return [jnp.where((tangent == 0) | (x == 0), jnp.zeros_like(tangent), tangent * x)]
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:

@@ -106,7 +106,7 @@ def gather(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
     offset = numbers.offset_dims
     shape = [out.shape[k] for k in offset]
     stacked = np.stack(rows) if rows else np.empty((0, *shape), dtype=object)
-    stacked = stacked.reshape(*blocks.shape, *shape)
+    stacked = stacked.reshape((*blocks.shape, *shape))
     return [np.moveaxis(stacked, range(blocks.ndim, stacked.ndim), offset)]
 
 
