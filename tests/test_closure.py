@@ -352,6 +352,36 @@ CHANGED = {
         "def body(x): return x * c.gain",
         "c.gain = 5.0",
     ),
+    "an object in an object": (
+        WITH_VALUE + "c = C(C(C(2.0)))\ndef body(x): return x * c._v._v._v",
+        "c._v._v._v = 5.0",
+    ),
+    "a method of an object in an object": (
+        WITH_VALUE + " def m(self, x): return self._v * x\nc = C(C(2.0))\n"
+        "def body(x): return c._v.m(x)",
+        "c._v._v = 5.0",
+    ),
+    "a class": (
+        "class C: gain = 2.0\ndef body(x): return x * C.gain",
+        "C.gain = 5.0",
+    ),
+    "a class that another one inherits from": (
+        "class B: gains = [2.0]\nclass C(B): pass\ndef body(x): return x * C.gains[0]",
+        "B.gains[0] = 5.0",
+    ),
+    "a class in a class": (
+        "class C:\n class D: gain = 2.0\nC.D.outer = C\ndef body(x): return x * C.D.gain",
+        "C.D.gain = 5.0",
+    ),
+    "a module": (
+        "import types\nm = types.ModuleType('m')\nm.gain = 2.0\ndef body(x): return x * m.gain",
+        "m.gain = 5.0",
+    ),
+    "an object in a module": (
+        WITH_VALUE + "import types\nm = types.ModuleType('m')\nm.c = C(2.0)\n"
+        "def body(x): return x * m.c._v",
+        "m.c._v = 5.0",
+    ),
     "a property": (
         WITH_VALUE + " @property\n def gain(self): return self._v\nc = C(2.0)\n"
         "def body(x): return x * c.gain",

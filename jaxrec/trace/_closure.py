@@ -55,10 +55,10 @@ class Closure:
     """What some functions close over, as it is now.
 
     That are the variables that they name, of enclosing functions and of their module; the values
-    and the structure of pytrees there; and of other objects the attributes that they name. Helpers
-    and methods of the same module that they name, also in pytrees, count as they do. Not looked at
-    are attributes of modules and of classes, default arguments, what is written into a NumPy array
-    in place, and pytrees of more than `_MOST` values.
+    and the structure of pytrees there; and of objects, in those and in one another, of classes and
+    of modules the attributes that they name. Helpers and methods of the same module that they name,
+    also in pytrees, count as they do. Not looked at are default arguments, what is written into a
+    NumPy array in place, and pytrees of more than `_MOST` values.
 
     Args:
         functions: those that were traced.
@@ -77,6 +77,9 @@ class Closure:
         reached, attributes = _reached(functions, [x.value for x in objects])
         reached = _lasting(reached, attributes, is_passing)
         found = {(id(place), name): (place, name) for f in reached for place, name in _places(f)}
+        for space in _spaces((_read(*place) for place in found.values()), attributes):
+            data = [name for name in attributes if _is_data(vars(space).get(name, _MISSING))]
+            found |= {(id(space), name): (vars(space), name) for name in data}
         own = ((x, name) for x in objects for name in attributes if _has(x.value, name))
         places = [*found.values(), *own]
         variables = [_Variable(place, name, attributes) for place, name in places]
@@ -249,6 +252,31 @@ def _places(fun: FunctionType) -> Iterator[tuple[_Place, str]]:
     yield from ((fun.__globals__, name) for name in _global_names(fun.__code__))
 
 
+def _spaces(values: Iterable[Any], names: frozenset[str]) -> list[ModuleType | type]:
+    """The modules and classes among some values, and classes that these inherit from or name."""
+    found: dict[int, ModuleType | type] = {}
+    pending = [x for x in values if isinstance(x, ModuleType | type)]
+    while pending:
+        x = pending.pop()
+        if id(x) in found:
+            continue
+        found[id(x)] = x
+        if isinstance(x, type):
+            inner = (vars(x).get(name) for name in names)
+            pending += [*x.__bases__, *(y for y in inner if isinstance(y, type))]
+    return list(found.values())
+
+
+def _is_data(value: Any) -> bool:
+    """Whether what a module or a class has is there and no part of a program."""
+    return not (
+        value is _MISSING
+        or isinstance(value, ModuleType)
+        or callable(value)
+        or hasattr(type(value), "__get__")
+    )
+
+
 def _read(place: _Place, name: str) -> Any:
     if isinstance(place, Identity):
         return _attribute(place.value, name)
@@ -279,7 +307,9 @@ def _inside(value: Any, attributes: frozenset[str]) -> list[Any]:
                 objects.update(id(part) for part in parts if not isinstance(part, _WHOLE))
             else:
                 found.append(x)
-                pending += _attributes(x, attributes) if id(x) in objects else ()
+                parts = _attributes(x, attributes) if id(x) in objects else []
+                pending += parts
+                objects.update(id(part) for part in parts if not isinstance(part, _WHOLE))
             if len(found) > _MOST:
                 return [value]
     except Exception:  # whatever the code of an object raises
