@@ -464,10 +464,10 @@ def _make(
     argnames: str | Iterable[str],
     fun: Callable[..., Any],
 ) -> RecFn:
-    if not callable(fun):
+    if not callable(fun) or inspect.isclass(fun):
         raise SignatureError(
-            f"rec_fn decorates a function, got {fun!r} of type {type(fun).__name__}; with "
-            "@staticmethod or @classmethod it stands below them"
+            f"rec_fn decorates a function, got {fun!r} of type {type(fun).__name__}; of a class it "
+            "decorates the methods, with @staticmethod or @classmethod it stands below them"
         )
     static = static_names(fun, static_argnums=argnums, static_argnames=argnames)
     return RecFn(fun, options.checked(name_of(fun)), static)

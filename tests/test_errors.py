@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,9 +51,70 @@ class TestTypes:
     def test_structures_of_arguments_differ(self):
         wrong = fold(lambda f, w, t, i: f((w, w), t, t["left"][i]))
         with pytest.raises(
-            jr.SignatureError, match=r"\n  w: the structure is PyTreeDef\(\(\*, \*\)"
+            jr.SignatureError,
+            match=r"\n  w: the structure is \(\*, \*\), expected that of an array",
         ):
             wrong(ONE, TREE, 0)
+
+    def test_a_value_in_the_place_of_none(self):
+        @jr.rec_fn
+        def total(n, acc=None):
+            acc = 0 if acc is None else acc
+            return jr.cond(n < 1, lambda: acc, lambda: total(n - 1, acc + n))
+
+        message = r"acc: the structure is that of an array, expected None(?s:.*)Pass a first value"
+        with pytest.raises(jr.SignatureError, match=message):
+            total(3)
+
+    def test_a_dataclass_that_is_no_pytree(self):
+        @dataclasses.dataclass
+        class Point:
+            x: Any
+
+        @jr.rec_fn
+        def f(point, n):
+            return jr.cond(n < 1, lambda: point.x, lambda: f(point, n - 1))
+
+        message = r"argument point of f is .* register Point as one with jax.tree_util.register_da"
+        with pytest.raises(jr.SignatureError, match=message):
+            f(Point(jnp.ones(3)), 2)
+
+    def test_a_list_that_is_indexed(self):
+        @jr.rec_fn
+        def last(following, i):
+            def more():
+                return last(following, following[i])
+
+            return jr.cond(jnp.asarray(following)[i] < 0, lambda: i, more)
+
+        with pytest.raises(jax.errors.TracerIntegerConversionError) as raised:
+            last([1, 2, -1], 0)
+        notes = "".join(raised.value.__notes__)
+        assert "last is traced once" in notes
+        assert "jnp.asarray(values)[i]" in notes
+
+    def test_a_class_is_decorated(self):
+        with pytest.raises(jr.SignatureError, match=r"got <class '.*Point'>.* the methods"):
+
+            @jr.rec_fn
+            class Point:
+                pass
+
+    def test_operands(self):
+        @jr.rec_fn
+        def f(x):
+            return jr.cond(x < 0, lambda y: y, lambda y: f(y - 1), operand=x)
+
+        assert float(f(3.0)) == -1.0
+        assert float(jr.cond(True, lambda y: y, lambda y: -y, operand=2.0)) == 2.0
+
+    def test_operands_in_both_ways(self):
+        @jr.rec_fn
+        def f(x):
+            return jr.cond(x < 0, lambda y, z: y, lambda y, z: f(y - z), x, operand=1)
+
+        with pytest.raises(jr.SignatureError, match=r"operands and operand=, expected one of them"):
+            f(3.0)
 
     def test_a_return_is_missing(self):
         @jr.rec_fn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -69,7 +70,9 @@ class Schedule:
 
         Raises:
             IndexError: there is no such call.
+            TypeError: the number is none.
         """
+        row = operator.index(row)
         if not 0 <= row < self.num_calls:
             raise IndexError(f"call {row} of a schedule of {self.num_calls} calls")
         return self._core.call_path(row)

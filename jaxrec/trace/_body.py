@@ -88,7 +88,7 @@ def _notes(error: Exception, instance: Instance) -> Iterator[str]:
     if any(mark in note for note in getattr(error, "__notes__", ()) for mark in _SAID):
         return  # of the function called by this one, from whose body it is
     if isinstance(error, _LOOKED):
-        yield _advice(name)
+        yield _advice(name, error)
     elif isinstance(error, TypeError) and "unhashable" in str(error) and "Tracer" in str(error):
         yield (
             f"Arguments of {name} have no values while it is traced, so nothing can look them up. "
@@ -116,9 +116,12 @@ def _written(shapes: Any) -> str:
     return text if len(text) <= _MOST_WRITTEN else f"{text[:_MOST_WRITTEN]} ..."
 
 
-def _advice(name: str) -> str:
+def _advice(name: str, error: Exception) -> str:
+    of_index = isinstance(error, jax.errors.TracerIntegerConversionError)
+    lists = " A list that is indexed has to be an array: jnp.asarray(values)[i]."
     return (
         f"{name} is traced once for all calls, so Python's if, and, while, range and NumPy cannot "
         "look at its arguments. Choose with jaxrec.cond or jaxrec.switch, compute with jax.numpy, "
         "or make what is looked at a static argument: rec_fn(static_argnames=...)."
+        f"{lists if of_index else ''}"
     )

@@ -36,9 +36,15 @@ from jaxrec.trace._signature import (
 
 Branch = Callable[..., Any]
 
+_NO_OPERAND: Any = object()
+
 
 def cond(
-    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any
+    pred: Any,
+    true_fun: Callable[..., Any],
+    false_fun: Callable[..., Any],
+    *operands: Any,
+    operand: Any = _NO_OPERAND,
 ) -> Any:
     """Runs one of two functions, as `jax.lax.cond`; inside a `rec_fn`, a base case gives the type.
 
@@ -51,12 +57,13 @@ def cond(
         true_fun: called with the operands if `pred` holds.
         false_fun: called with the operands otherwise.
         *operands: pytrees of arrays.
+        operand: in the place of these, the only one.
 
     Returns:
         The result of the branch taken; both have results of one type.
 
     Raises:
-        SignatureError: the branches' results differ in type.
+        SignatureError: the branches' results differ in type, or there is an operand in both ways.
 
     Example:
         >>> import jax.numpy as jnp
@@ -67,6 +74,10 @@ def cond(
         >>> float(power(2.0, 10))
         1024.0
     """
+    if operand is not _NO_OPERAND:
+        if operands:
+            raise SignatureError("a cond has operands and operand=, expected one of them")
+        operands = (operand,)
     running = _context.choosing()
     if running is None:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)

@@ -41,8 +41,14 @@ def mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ..
     types = ", ".join(
         f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True)
     )
+    advice = "Convert the arguments"
+    if callee.args.tree != got.tree:
+        advice = (
+            "Pass a first value instead of None, an array that has room and how much is used "
+            "instead of a list that grows"
+        )
     return (
         f"{caller} calls {callee.name} with arguments that differ from its definition:\n  {lines}\n"
-        f"Every call of a recursive function has the same types, here ({types}). Convert the "
-        "arguments, or make what varies a static argument."
+        f"Every call of a recursive function has the same types, here ({types}). {advice}, or make "
+        "what varies a static argument."
     )

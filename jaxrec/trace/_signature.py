@@ -61,8 +61,8 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
             ) from None
         raise SignatureError(
             f"{where} is {leaf!r} of type {type(leaf).__name__}, which is not an array. Arguments "
-            "are pytrees of arrays; declare others with rec_fn(static_argnums=...) or "
-            "static_argnames."
+            f"are pytrees of arrays; {_registration(leaf)}declare others with "
+            "rec_fn(static_argnums=...) or static_argnames."
         ) from None
     if not isinstance(aval, ShapedArray):
         raise SignatureError(
@@ -71,6 +71,13 @@ def leaf_aval(leaf: Any, where: str) -> ShapedArray:
         )
     refuse_symbolic(where, aval.shape)
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _registration(leaf: Any) -> str:
+    """How objects of the user's become pytrees, if a value is one."""
+    if not dataclasses.is_dataclass(leaf):
+        return ""
+    return f"register {type(leaf).__name__} as one with jax.tree_util.register_dataclass, or "
 
 
 def refuse_symbolic(where: str, shape: Sequence[Any]) -> None:
@@ -143,9 +150,18 @@ def argument_differences(
 
 
 def _structures(of: str, expected: Any, got: Any) -> list[str]:
+    if expected == got:
+        return []
     none = jax.tree.structure(None)
     hint = " (is a return missing?)" if none in (got, expected) and not of else ""
-    return [f"{of}the structure is {got}, expected {expected}{hint}"] if expected != got else []
+    return [f"{of}the structure is {_written(got)}, expected {_written(expected)}{hint}"]
+
+
+def _written(structure: Any) -> str:
+    """A structure as Python writes it, `*` for each array; JAX writes `PyTreeDef` around."""
+    if structure == jax.tree.structure(0):
+        return "that of an array"
+    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
 
 
 def is_weak_match(expected: ShapedArray, got: ShapedArray) -> bool:
