@@ -61,6 +61,9 @@ def executor(
 ) -> Executor:
     """Chooses the executor of the recursive calls inside a `with` block.
 
+    The choice is the thread's, as those of `jax.default_device` and JAX's other contexts are: tasks
+    of asyncio share it, so nothing is awaited inside of the block.
+
     Args:
         name: `"graph"`, the default: the whole invocation is one XLA program that runs calls in
             batches. `"host"`: the same batches, each launched from the host by worker threads that

@@ -157,7 +157,8 @@ class CacheInfo(NamedTuple):
 
     Attributes:
         traces: signatures traced.
-        compilations: XLA programs compiled for eager calls.
+        compilations: XLA programs compiled for eager calls. Those that `jax.jit` compiles around
+            recursive calls are its own, and scalar recursion takes none.
     """
 
     traces: int
