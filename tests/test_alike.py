@@ -362,3 +362,23 @@ def test_calls_that_all_examples_make_count_once(executor):
         assert jnp.all(run(6) == 32)
         with pytest.raises(jr.CapacityError, match=r"power made \d+ calls in one invocation, but"):
             run(5)
+
+
+@pytest.mark.usefixtures("on_waves")
+def test_a_shared_number_that_decides_too():
+    """It has no axis of examples, and its derivative has one."""
+
+    @jr.rec_fn(max_calls=64)
+    def refine(x, step):
+        def more():
+            return refine(x, step / 2) + jnp.sin(x) * step
+
+        return jr.cond(step < 0.2, lambda: x * step, more)
+
+    def gradient(x):
+        return jax.grad(lambda x, step: refine(x, step).sum(), (0, 1))(x, 1.0)
+
+    xs = jnp.arange(6.0).reshape(2, 3)
+    want = zoo_modes.stacked([gradient(x) for x in xs])
+    assert_close(jax.vmap(gradient)(xs), want, 1e-5)
+    assert_close(jax.jit(jax.vmap(gradient))(xs), want, 1e-5)

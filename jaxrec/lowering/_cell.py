@@ -117,8 +117,8 @@ def _plainly(op: Prim, values: list[Any]) -> list[Any]:
 @jax.custom_jvp
 def of_control(computed: Any, number: Any) -> Any:
     """A number as control has it, with the derivative of how a cell computes it."""
-    del computed
-    return number
+    # The selection gives it the axes of examples that what is computed has, and its derivative.
+    return jax.lax.select_n(True, computed, number)
 
 
 @of_control.defjvp
