@@ -194,31 +194,42 @@ class RecFn:
         self._check_outside("graph")
         return self._invocation(*self._bind(args, kwargs)).graph
 
-    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+    def schedule(self, *args: Any, in_axes: Any = None, **kwargs: Any) -> Any:
         """The schedule of these arguments: which calls are made, and batched into which waves.
 
         Args:
             *args: concrete arguments.
-            **kwargs: likewise.
+            in_axes: as for `jax.vmap`, whose schedule this is then; None for one call.
+            **kwargs: as `args`; not mapped.
 
         Returns:
             A `Schedule` with `.waves`, `.num_calls`, `.depth` and `.call_path(row)`.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> import jaxrec as jr
+            >>> @jr.rec_fn
+            ... def double(n):
+            ...     return jr.cond(n == 0, lambda: 1, lambda: 2 * double(n - 1))
+            >>> double.schedule(jnp.array([3, 5]), in_axes=0).num_calls
+            10
         """
         self._check_outside("schedule")
-        return schedule_of(*self._invocation(*self._bind(args, kwargs)).known("schedule"))
+        return schedule_of(*self._mapped(args, kwargs, in_axes).known("schedule"))
 
-    def profile(self, *args: Any, **kwargs: Any) -> Any:
+    def profile(self, *args: Any, in_axes: Any = None, **kwargs: Any) -> Any:
         """Runs the function and reports where the time goes.
 
         Args:
             *args: concrete arguments.
-            **kwargs: likewise.
+            in_axes: as for `jax.vmap`, under which it runs then; None for one call.
+            **kwargs: as `args`; not mapped.
 
         Returns:
             A `Profile`: `str()` prints it, `.save_trace(path)` writes it for Perfetto.
         """
         self._check_outside("profile")
-        return profile_call(*self._invocation(*self._bind(args, kwargs)).known("profile"))
+        return profile_call(*self._mapped(args, kwargs, in_axes).known("profile"))
 
     def cache_info(self) -> Any:
         """How many signatures were traced, and how many programs compiled, so far."""
@@ -248,13 +259,18 @@ class RecFn:
     def collect(self, args: Sequence[Any], kwargs: dict[str, Any], in_axes: Any) -> Any:
         """Calls the function and also returns every call made; see `jaxrec.collect`."""
         self._check_outside("jaxrec.collect")
+        invocation = self._mapped(args, kwargs, in_axes)
+        result, calls = invocation.collect()
+        given = dict(zip(invocation.arg_names, calls.args, strict=True))
+        all_args = self._arguments.by_position((*self._bound, *args), given)
+        return result, calls._replace(args=all_args[len(self._bound) :])
+
+    def _mapped(self, args: Sequence[Any], kwargs: dict[str, Any], in_axes: Any) -> Invocation:
+        """An invocation whose arguments have mapped axes, if `in_axes` says so."""
         definition, dynamic = self._bind(tuple(args), kwargs)
         names = definition.arg_names
         axes = None if in_axes is None else self._arguments.axes(self._bound, args, in_axes, names)
-        result, calls = self._invocation(definition, dynamic, in_axes=axes).collect()
-        given = dict(zip(names, calls.args, strict=True))
-        all_args = self._arguments.by_position((*self._bound, *args), given)
-        return result, calls._replace(args=all_args[len(self._bound) :])
+        return self._invocation(definition, dynamic, in_axes=axes)
 
     def _check_outside(self, what: str) -> None:
         running = _context.current()

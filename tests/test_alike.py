@@ -382,3 +382,18 @@ def test_a_shared_number_that_decides_too():
     want = zoo_modes.stacked([gradient(x) for x in xs])
     assert_close(jax.vmap(gradient)(xs), want, 1e-5)
     assert_close(jax.jit(jax.vmap(gradient))(xs), want, 1e-5)
+
+
+@pytest.mark.parametrize("numbers", [3, 11])
+def test_no_examples(numbers: int):
+    @jr.rec_fn
+    def fold(w, t, i):
+        return jr.cond(t[i] < 0, lambda: w, lambda: jnp.sin(fold(w, t, t[i])))
+
+    def loss(w):
+        return fold(w, jnp.array([1, 2, -1]), 0).sum()
+
+    ws = jnp.zeros((0, numbers))
+    for run in (jax.vmap(jax.grad(loss)), jax.jit(jax.vmap(jax.grad(loss)))):
+        assert run(ws).shape == (0, numbers)
+    assert jax.vmap(jax.hessian(loss))(ws).shape == (0, numbers, numbers)

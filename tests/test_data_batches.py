@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxrec.data import UNKNOWN, Tree, Vocabulary, batches, bucket, listops, pack, unpack
+from jaxrec.data import (
+    UNKNOWN,
+    Tree,
+    Vocabulary,
+    batches,
+    bucket,
+    listops,
+    ordered_forest,
+    pack,
+    unpack,
+)
 
 TREES = listops(0, 103)
 VOCABULARY = Vocabulary.build(TREES)
@@ -96,6 +107,12 @@ def test_each_dummy_has_a_node_of_its_own() -> None:
     assert roots.tolist() == [0, 1, 2, 3, 4]
     assert batch.forest.token[:6].tolist() == [VOCABULARY.encode("2"), 0, 0, 0, 0, -1]
     assert batch.forest.label[:5].tolist() == [3, -1, -1, -1, -1]
+
+
+def test_forests_of_other_kinds() -> None:
+    forest: Any = ordered_forest([1, 2, 3], [-1, 0, 0])
+    with pytest.raises(TypeError, match=r"type OrderedForest, expected a sequence of .*Forest"):
+        batches(forest, 1)
 
 
 def test_wrong_arguments() -> None:

@@ -384,3 +384,43 @@ def test_a_cell_that_draws_random_numbers_is_profiled() -> None:
     profile = walk_randomly.profile(jax.random.key(0), 3)
     assert profile.schedule.num_calls == 4
     assert all(cell.seconds > 0 for cell in profile.cells)
+
+
+class TestMinibatch:
+    """What `vmap` makes of a call: its lanes share waves."""
+
+    def test_roots(self) -> None:
+        roots = jnp.array([0, 1, 0])
+        batch = fold.schedule(*ARGS[:2], roots, in_axes=(None, None, 0))
+        alone = [fold.schedule(*ARGS[:2], root) for root in roots]
+        assert batch.num_calls == sum(x.num_calls for x in alone)
+        assert batch.depth == max(x.depth for x in alone)
+        assert len(batch.waves) == max(len(x.waves) for x in alone)
+
+    def test_examples_that_share_a_tree(self) -> None:
+        weights = jnp.stack([ARGS[0]] * 4)
+        batch = fold.schedule(weights, *ARGS[1:], in_axes=(0, None, None))
+        assert batch.num_calls == fold.schedule(*ARGS).num_calls
+
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_profile(self, executor: str) -> None:
+        with jr.executor(executor):
+            profile = count.profile(jnp.ones((2, 70)), jnp.array([3, 5]), in_axes=0)
+        assert profile.schedule.num_calls == 10
+        assert sum(cell.calls for cell in profile.cells) == profile.schedule.rows
+
+    def test_computed_control_and_hidden_arguments(self) -> None:
+        @jr.rec_fn
+        def halved(x: Any, key: Any) -> Any:
+            noise = jax.random.uniform(jr.call_key(key)) / 100
+            return jr.cond(jnp.sum(x) < 1, lambda: x, lambda: halved(x / 2 + noise, key))
+
+        xs, key = jnp.array([[0.1], [2.0], [9.0]]), jax.random.key(0)
+        batch = halved.schedule(xs, key, in_axes=(0, None))
+        assert batch.num_calls == sum(halved.schedule(x, key).num_calls for x in xs)
+
+    def test_axes_that_do_not_fit(self) -> None:
+        with pytest.raises(jr.SignatureError, match=r"profile of count: in_axes maps axes of diff"):
+            count.profile(jnp.ones(2), jnp.arange(3), in_axes=0)
+        with pytest.raises(jr.UnsupportedError, match=r"those of several examples with in_axes="):
+            jax.vmap(count.schedule)(jnp.ones(2), jnp.arange(2))

@@ -388,6 +388,29 @@ def test_a_full_disk(tmp_path, monkeypatch):
         run(*TINY_LISTOPS, "--out", tmp_path / "run")
 
 
+def test_no_room_for_the_curve(tmp_path, monkeypatch):
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    message = r"the curve cannot be written to .*curve.png: .*No space left on device. Make room"
+    with pytest.raises(TrainError, match=message):
+        run(*ONE_EPOCH, "--out", tmp_path / "run")
+    monkeypatch.undo()
+    assert run(*ONE_EPOCH, "--out", tmp_path / "run", "--resume")["epochs"] == 1
+
+
+def test_neutral_roots_alone(treebank):
+    (treebank / "dev.txt").write_text("(2 (2 a) (2 b))\n", encoding="utf-8")
+    with pytest.raises(TrainError, match=r"--binary: all roots of dev.txt are neutral"):
+        load_task(parse_settings(["--data", str(treebank), "--binary"]))
+
+
+def test_a_file_in_the_place_of_a_directory(treebank):
+    with pytest.raises(TrainError, match=r"dev.txt: this is no directory. Give one that holds"):
+        load_task(parse_settings(["--data", str(treebank / "dev.txt")]))
+
+
 def test_without_what_training_needs(monkeypatch):
     for name in [x for x in sys.modules if x == "jaxrec.train" or x.startswith("jaxrec.train.")]:
         monkeypatch.delitem(sys.modules, name)

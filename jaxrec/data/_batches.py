@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -97,6 +97,7 @@ def batches(
     Raises:
         ValueError: If `size` or `max_shapes` is below 1, there are no trees or no full batch, or
             the vocabulary is missing.
+        TypeError: If `trees` are of another kind, as an `OrderedForest`.
 
     Example:
         >>> from jaxrec.data import Tree, Vocabulary, batches
@@ -129,6 +130,11 @@ def _corpus(trees: Sequence[Tree] | Forest, vocabulary: Vocabulary | None) -> Fo
                 "tree's root after the last tree's; make the forest with pack"
             )
         return trees
+    if not isinstance(trees, Iterable):
+        raise TypeError(
+            f"batches: got a value of type {type(trees).__name__}, expected a sequence of "
+            "jaxrec.data.Tree or a jaxrec.data.Forest, as pack makes it"
+        )
     if vocabulary is None:
         raise ValueError("batches: got trees without a vocabulary; pass one, or a packed forest")
     check_type("batches", "vocabulary", vocabulary, Vocabulary)

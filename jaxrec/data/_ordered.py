@@ -55,7 +55,8 @@ def ordered_forest(
 
     Args:
         token: Word ids of the nodes, those of all trees one after another.
-        parent: The index of each node's parent, -1 for a root. Children are ordered as they stand.
+        parent: The index of each node's parent, -1 for a root (a node that is padding would be one:
+            leave it out, and ask for `pad_to`). Children are ordered as they stand.
         label: Classes of the nodes; all -1 if omitted.
         pad_to: Length of the node arrays: nodes of -1 are added at the end. `None` adds none.
 

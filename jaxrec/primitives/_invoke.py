@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from jaxrec._host_options import default_device
 from jaxrec.graph._build import build_graph
 from jaxrec.graph._ir import Graph
 from jaxrec.invocation._params import Params
+from jaxrec.primitives._alike import batched
 from jaxrec.primitives._capacity import decide_capacity
 from jaxrec.primitives._native import is_native
 from jaxrec.primitives._options import Options
@@ -87,6 +89,11 @@ class Invocation:
     def program(self) -> Program:
         """The traced and split program."""
         return self._traced.program
+
+    @property
+    def arg_names(self) -> tuple[str, ...]:
+        """The names of the arguments that are not static."""
+        return self._definition.arg_names
 
     @property
     def graph(self) -> Graph:
@@ -216,16 +223,9 @@ class Invocation:
                 "calls of one function are reported. Pass what changes from call to call as an "
                 "array, and choose by it with jaxrec.cond or jaxrec.switch."
             )
-        sizes = {
-            jnp.shape(x)[a] for x, a in zip(self._leaves, self._axes, strict=True) if a is not None
-        }
-        if len(sizes) > 1:
-            raise SignatureError(
-                f"collect of {self._definition.name}: in_axes maps axes of different sizes: "
-                f"{sorted(sizes)}, expected one size"
-            )
-        lanes = sizes.pop() if sizes else 1
-        operands, params = self._operands(lanes, collect=True)
+        self._check_sizes("collect")
+        sizes = self._sizes()
+        operands, params = self._operands(sizes.pop() if sizes else 1, collect=True)
         params = decide_capacity(params, operands)
         outs = rec(operands, params)
         count = len(self.program.result_avals)
@@ -244,12 +244,36 @@ class Invocation:
     def known(self, what: str) -> tuple[Params, list[Any]]:
         """The parameters and operands, for a report on their values.
 
+        Where axes are mapped, they are those of what `jax.vmap` makes of the invocation.
+
         Raises:
             UnsupportedError: a value is not known. `what` is the name of the report.
         """
         self._check_known(what)
-        operands, params = self._operands(1)
-        return params, operands
+        self._check_sizes(what)
+        if not self._sizes():
+            operands, params = self._operands(1)
+            return params, operands
+        traced, example = self._traced, copy.copy(self)
+        axes = [*self._axes, *(None for _ in traced.hidden)]
+        example._axes = [None] * len(self._axes)
+        operands, params = example._operands(None)
+        captured = [None] * (len(operands) - len(traced.outers) - len(traced.roots))
+        dims = [axes[k] for k in traced.outers] + captured + [axes[k] for k in traced.roots]
+        batch = batched(params, operands, dims, bare=True)
+        return batch.params, batch.operands
+
+    def _sizes(self) -> set[int]:
+        """The sizes of the axes that are mapped."""
+        axes = zip(self._leaves, self._axes, strict=True)
+        return {jnp.shape(x)[axis] for x, axis in axes if axis is not None}
+
+    def _check_sizes(self, what: str) -> None:
+        if len(self._sizes()) > 1:
+            raise SignatureError(
+                f"{what} of {self._definition.name}: in_axes maps axes of different sizes: "
+                f"{sorted(self._sizes())}, expected one size"
+            )
 
     def _check_known(self, what: str) -> None:
         names = leaf_names(self._definition.arg_names, self._args)
@@ -262,8 +286,8 @@ class Invocation:
                 raise UnsupportedError(
                     f"{self._definition.name}.{what}: {name} is not known, "
                     f"got {leaf}. Which calls are made follows from values: pass arrays, outside "
-                    "of jit, vmap and grad. From types follows the graph: "
-                    f"{self._definition.name}.graph(...)."
+                    "of jit, vmap and grad, those of several examples with in_axes=. From types "
+                    f"follows the graph: {self._definition.name}.graph(...)."
                 )
 
     def _operands(self, lanes: int | None, collect: bool = False) -> tuple[list[Any], Params]:

@@ -73,7 +73,7 @@ def most_directions(params: Params, operands: Sequence[Any], most: int) -> int:
     if not (is_native(params) or _is_known_to_it(params)):
         return 0
     examples = params.program.examples * _examples_behind(params, operands)
-    if examples == 1 or _is_unbounded(params, operands):
+    if examples <= 1 or _is_unbounded(params, operands):
         return most
     return min(most, max(_PASSES * _few(params) // examples - 1, 0))
 

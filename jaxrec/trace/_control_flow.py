@@ -83,9 +83,9 @@ def cond(
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
     named = {"false_fun": false_fun, "true_fun": true_fun}
     branches = _checked(f"a cond in {running.name}", named, operands)
+    aval = _predicate_type(running.name, pred)  # before the branches, which may say less clearly
     if running.probing:
         return _probe(running.name, branches, operands)
-    aval = _predicate_type(running.name, pred)
     return _staged(
         running,
         branches,
@@ -130,9 +130,9 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if not named:
         raise SignatureError(f"{what} has no branches, expected one or more")
     branches = _checked(what, named, operands)
+    _index_type(running.name, index)
     if running.probing:
         return _probe(running.name, branches, operands)
-    _index_type(running.name, index)
     return _staged(
         running,
         branches,

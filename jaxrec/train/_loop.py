@@ -113,7 +113,14 @@ class _Run:
         return snapshot
 
     def _draw(self, progress: Progress) -> None:
-        save_curve(self.out / "curve.png", progress.history, str(self.out.name))
+        path = self.out / "curve.png"
+        try:
+            save_curve(path, progress.history, str(self.out.name))
+        except OSError as error:
+            raise TrainError(
+                f"--out: the curve cannot be written to {path}: {error}. Make room there; --resume "
+                "then goes on from the last checkpoint."
+            ) from error
 
     def _steps(self, snapshot: Snapshot) -> tuple[TrainState, float | None]:
         """The steps of an epoch that are still to do, and how many trees a second they took."""

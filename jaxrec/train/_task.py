@@ -82,8 +82,9 @@ def _listops_task(settings: Settings) -> Task:
 
 def _read_splits(directory: str) -> Treebank:
     if not Path(directory).is_dir():
+        wrong = "this is no" if Path(directory).exists() else "there is no such"
         raise TrainError(
-            f"--data {directory}: there is no such directory. Give one that holds train.txt, "
+            f"--data {directory}: {wrong} directory. Give one that holds train.txt, "
             "dev.txt and test.txt, or leave --data out to train on generated ListOps."
         )
     treebank = read_treebank(directory)
@@ -93,7 +94,10 @@ def _read_splits(directory: str) -> Treebank:
 
 def _treebank_task(settings: Settings, directory: str) -> Task:
     read = _read_splits(directory)
-    splits = [_without_neutral_roots(part, settings.binary) for part in read]
+    splits = read
+    if settings.binary:
+        named = zip(read._fields, read, strict=True)
+        splits = Treebank(*(_without_neutral_roots(name, part) for name, part in named))
     # Pretrained vectors make sense of words that training never shows; random ones do not.
     known = splits if settings.glove else splits[:1]
     vocabulary = Vocabulary.build(itertools.chain.from_iterable(known))
@@ -105,11 +109,11 @@ def _treebank_task(settings: Settings, directory: str) -> Task:
     return replace(task, embedding=_word_vectors(settings, settings.glove, vocabulary))
 
 
-def _without_neutral_roots(trees: Sequence[Tree], binary: bool) -> list[Tree]:
+def _without_neutral_roots(split: str, trees: Sequence[Tree]) -> list[Tree]:
     """Tai et al. 2015, section 5.1: the binary task leaves neutral sentences out."""
-    kept = [tree for tree in trees if not (binary and tree.label == NEUTRAL)]
+    kept = [tree for tree in trees if tree.label != NEUTRAL]
     if not kept:
-        raise TrainError("--binary: a part of the treebank has neutral roots (label 2) only.")
+        raise TrainError(f"--binary: all roots of {split}.txt are neutral (label 2).")
     return kept
 
 
