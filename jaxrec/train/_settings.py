@@ -183,18 +183,30 @@ def _add_data_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and optimizer")
-    group.add_argument("--model", choices=MODELS, default="treelstm")
-    group.add_argument("--hidden", type=int, help="size of a state")
-    group.add_argument("--embed", type=int, help="size of a word vector")
-    group.add_argument("--dropout", type=float, help="rate on the classifier's input")
-    group.add_argument("--batch", type=int, help="trees in a minibatch")
-    group.add_argument("--epochs", type=int)
-    group.add_argument("--optimizer", choices=OPTIMIZERS)
-    group.add_argument("--lr", type=float, help="learning rate")
+    sizes = ", ".join(f"of {name} {size} each" for name, size in SHARED_SIZE.items())
+    models = f"default: treelstm; other sizes: {sizes}"
+    group.add_argument("--model", choices=MODELS, default="treelstm", help=models)
+    _add(group, "hidden", int, "size of a state")
+    _add(group, "embed", int, "size of a word vector")
+    _add(group, "dropout", float, "rate on the classifier's input")
+    _add(group, "batch", int, "trees in a minibatch")
+    _add(group, "epochs", int, "passes over the training trees")
+    _add(group, "optimizer", str, "how weights are updated", choices=OPTIMIZERS)
+    _add(group, "lr", float, "learning rate")
     group.add_argument("--embed-optimizer", choices=OPTIMIZERS, help="default: as --optimizer")
-    group.add_argument("--embed-lr", type=float, help="learning rate of the word vectors")
-    group.add_argument("--l2", type=float, help="strength of L2 on all but the word vectors")
-    group.add_argument("--seed", type=int, default=0)
+    _add(group, "embed_lr", float, "learning rate of the word vectors")
+    _add(group, "l2", float, "strength of L2 on all but the word vectors")
+    seed_help = "of weights, order and dropout; default: 0"
+    group.add_argument("--seed", type=int, default=0, help=seed_help)
+
+
+def _add(group: Any, name: str, kind: type, what: str, **how: Any) -> None:
+    """Adds an option whose default depends on the data."""
+    treebank, listops = TREEBANK_DEFAULTS[name], LISTOPS_DEFAULTS[name]
+    apart = f"{treebank} on a treebank, {listops} on ListOps"
+    default = treebank if treebank == listops else apart
+    option = "--" + name.replace("_", "-")
+    group.add_argument(option, type=kind, help=f"{what}; default: {default}", **how)
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
