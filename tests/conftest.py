@@ -116,3 +116,18 @@ def sst():
     if not path.is_dir():
         pytest.skip(f"the Stanford Sentiment Treebank is not at {path}; set JAXREC_SST")
     return read_treebank(path)
+
+
+@pytest.fixture
+def no_tapes(monkeypatch):
+    """Has the native machine run all derivatives of scalar recursion, none a schedule."""
+    from jaxrec.primitives import _native_jvp
+
+    runs = _native_jvp.native_jvp
+
+    def native_jvp(*args):
+        made = runs(*args)
+        assert made is not None
+        return made
+
+    monkeypatch.setattr("jaxrec.primitives._rec.native_jvp", native_jvp)

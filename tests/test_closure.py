@@ -356,6 +356,11 @@ CHANGED = {
         WITH_VALUE + "c = C(C(C(2.0)))\ndef body(x): return x * c._v._v._v",
         "c._v._v._v = 5.0",
     ),
+    "objects that refer to one another": (
+        WITH_VALUE + "c = C(2.0)\nc.child = C(3.0)\nc.child.parent = c\n"
+        "def body(x): return x * c.child.parent._v * c.child._v",
+        "c.child._v = 5.0",
+    ),
     "a method of an object in an object": (
         WITH_VALUE + " def m(self, x): return self._v * x\nc = C(C(2.0))\n"
         "def body(x): return c._v.m(x)",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -121,17 +120,7 @@ def first(fun: Any) -> Any:
     return lambda *args: jax.tree.leaves(fun(*args))[0]
 
 
-@pytest.fixture(autouse=True)
-def _no_tapes(monkeypatch):
-    """Nothing here may be differentiated on a schedule."""
-    runs = _native_jvp.native_jvp
-
-    def native_jvp(*args):
-        made = runs(*args)
-        assert made is not None
-        return made
-
-    monkeypatch.setattr("jaxrec.primitives._rec.native_jvp", native_jvp)
+pytestmark = pytest.mark.usefixtures("no_tapes")
 
 
 @pytest.mark.parametrize(("build", "executor"), in_turn(PROGRAMS, EXECUTORS, 1))
@@ -364,178 +353,6 @@ def test_no_numbers_and_no_lanes():
     assert jax.grad(fun, 1)(2.0, nothing, 3).shape == (0,)
     lanes = jax.vmap(fun, (0, None, None))
     assert jax.grad(lambda x: lanes(x, nothing, 3).sum())(nothing).shape == (0,)
-
-
-def masked(lang: Language) -> Any:
-    """Infinite derivatives of numbers that a choice has set to zero."""
-
-    @lang.rec_fn
-    def masked(x, n):
-        def more():
-            return jnp.sqrt(jax.nn.relu(x - n)) / jnp.maximum(x - n, 0.0) ** 0 + masked(x, n - 1)
-
-        return lang.cond(n == 0, lambda: x * x, more)
-
-    return masked
-
-
-def rooted(lang: Language) -> Any:
-    """An infinite derivative of a number that does not move in one call."""
-
-    @lang.rec_fn
-    def rooted(x, n):
-        return lang.cond(n == 0, lambda: 0.0 * n, lambda: jnp.sqrt(rooted(x, n - 1)) + x)
-
-    return rooted
-
-
-def summed(lang: Language) -> Any:
-    """Sums of probabilities, as logarithms, of which many are of nothing."""
-
-    @lang.rec_fn
-    def summed(x, n):
-        def more():
-            return jnp.logaddexp(
-                jnp.logaddexp(summed(x, n - 1), summed(x, n - 1)), jnp.where(n == 2, x, -jnp.inf)
-            )
-
-        return lang.cond(n == 0, lambda: jnp.float32(-jnp.inf), more)
-
-    return summed
-
-
-def looped(lang: Language) -> Any:
-    """The same in a loop."""
-
-    @lang.rec_fn
-    def looped(x, n):
-        def add(k, total):
-            return total + jnp.sqrt(jnp.where(x > k, x - k, 0.0)) * looped(x, n - 1)
-
-        return lang.cond(n == 0, lambda: x, lambda: lang.fori_loop(0, 3, add, 0.0))
-
-    return looped
-
-
-@pytest.mark.parametrize(
-    ("build", "executor"), in_turn([masked, rooted, summed, looped], EXECUTORS, 1)
-)
-def test_zero_stays_zero(build: Any, executor: str) -> None:
-    """As in JAX's reverse mode, which leaves out what a choice does."""
-    python = jax.value_and_grad(build(PYTHON))
-    points = jnp.array([0.5, 1.5, 2.5])
-    want = [python(x, 2) for x in points]
-    with jr.executor(executor):
-        run = jax.vmap(jax.value_and_grad(build(JAXREC)), (0, None))
-        assert_close(run(points, 2), jax.tree.map(lambda *y: jnp.stack(y), *want), 1e-5)
-        assert np.isfinite(jax.vmap(jax.jacfwd(build(JAXREC)), (0, None))(points, 2)).all()
-    twice = jax.grad(jax.grad(build(PYTHON)))(2.5, 2)
-    if np.isfinite(twice):
-        assert_close(jax.grad(jax.grad(build(JAXREC)))(2.5, 2), twice, 1e-4)
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_lane_that_the_loss_leaves_out(executor: str) -> None:
-    @jr.rec_fn
-    def grown(w, x, n):
-        def more():
-            y = grown(w, x, n - 1)
-            return w * y * y
-
-        return jr.cond(n == 0, lambda: x, more)
-
-    def loss(w):
-        values = jax.vmap(grown, (None, 0, None))(w, jnp.array([0.5, 1e5]), 3)
-        return jnp.sum(jnp.where(jnp.isfinite(values), values, 0.0))
-
-    with jr.executor(executor):
-        np.testing.assert_allclose(jax.grad(loss)(1.1), 7 * 1.1**6 * 0.5**8, rtol=1e-5)
-        twice = jax.grad(jax.grad(loss))(1.1)
-    np.testing.assert_allclose(twice, 42 * 1.1**5 * 0.5**8, rtol=1e-4)
-
-
-def apart(lang: Language) -> Any:
-    """Results of numbers of their own."""
-
-    @lang.rec_fn
-    def apart(n, x, y):
-        return lang.cond(n == 0, lambda: (x, y), lambda: apart(n - 1, 2 * x, 3 * y))
-
-    return apart
-
-
-def chosen(lang: Language) -> Any:
-    """Results of elements of their own, which a value and a position choose."""
-
-    @lang.rec_fn
-    def chosen(n, x, y):
-        v = jnp.stack([x, y, 1 - x])
-        two = jax.ops.segment_max(v, jnp.array([0, 1, 0]), 2)
-        return lang.cond(n == 0, lambda: (two[0], v[n + 1]), lambda: chosen(n - 1, x, y))
-
-    return chosen
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("build", [apart, chosen])
-def test_an_infinite_derivative_of_another_result(build: Any, executor: str) -> None:
-    def loss(f: Any, x: Any, y: Any) -> Any:
-        a, b = f(2, x, y)
-        return a + jnp.sqrt(b)
-
-    def of_array(f: Any, v: Any) -> Any:
-        return loss(f, v[0], v[1])
-
-    recursive, python = build(JAXREC), build(PYTHON)
-    both = jax.grad(partial(loss, python), (0, 1))(1.0, 0.0)
-    assert np.isinf(both[1])
-    with jr.executor(executor):
-        np.testing.assert_allclose(
-            jax.grad(partial(loss, recursive), (0, 1))(1.0, 0.0), both, rtol=1e-6
-        )
-        v = jnp.array([1.0, 0.0])
-        np.testing.assert_allclose(
-            jax.grad(partial(of_array, recursive))(v), jnp.stack(both), rtol=1e-6
-        )
-    compiled = jax.jit(jax.grad(partial(loss, recursive), (0, 1)))(1.0, 0.0)
-    np.testing.assert_allclose(compiled, both, rtol=1e-6)
-
-
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_infinite_derivative_of_an_element(executor: str) -> None:
-    def build(lang: Language) -> Any:
-        @lang.rec_fn
-        def read(n, v):
-            return lang.cond(n == 0, lambda: v[v[0].astype(int)], lambda: read(n - 1, v))
-
-        return read
-
-    v = jnp.array([1.0, 0.0, 5.0])
-    want = jax.grad(lambda v: jnp.sqrt(build(PYTHON)(2, v)))(v)
-    np.testing.assert_array_equal(want, [0, np.inf, 0])
-    with jr.executor(executor):
-        np.testing.assert_allclose(
-            jax.grad(lambda v: jnp.sqrt(build(JAXREC)(2, v)))(v), want, rtol=1e-6
-        )
-
-
-def test_higher_orders_of_zeros() -> None:
-    """A tangent that is zero at a point has a derivative there."""
-
-    @jr.rec_fn
-    def squares(x, n):
-        return jr.cond(n == 0, lambda: x * x, lambda: 3 * squares(x, n - 1) + x**3)
-
-    assert [float(f(0.0, 2)) for f in (squares, jax.grad(squares))] == [0, 0]
-    assert float(jax.grad(jax.grad(squares))(0.0, 2)) == 18
-    assert float(jax.grad(jax.grad(jax.grad(squares)))(0.0, 2)) == 24
-
-    @jr.rec_fn
-    def products(v, n):
-        return jr.cond(n == 0, lambda: v[0] * v[1] + v[2] ** 2, lambda: 3 * products(v, n - 1))
-
-    hessian = [[0, 3, 0], [3, 0, 0], [0, 0, 6]]
-    np.testing.assert_array_equal(jax.hessian(products)(jnp.zeros(3), 1), hessian)
 
 
 def test_a_bound_on_calls_holds_where_only_the_derivative_is_asked_for():

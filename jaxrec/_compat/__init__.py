@@ -13,6 +13,7 @@ from jaxrec._compat._arrays import (
 )
 from jaxrec._compat._jaxprs import (
     ALWAYS_INLINED,
+    axes_named_by,
     called,
     collectives,
     inlined,
@@ -21,7 +22,6 @@ from jaxrec._compat._jaxprs import (
     is_of_jax,
     moved_results,
     named_axes,
-    names_axis,
     opened,
     scan_counts,
     side_effects,
@@ -85,6 +85,7 @@ __all__ = [
     "Zero",
     "as_if_alone",
     "aval_of",
+    "axes_named_by",
     "batched_by",
     "called",
     "collectives",
@@ -114,7 +115,6 @@ __all__ = [
     "maps_now",
     "moved_results",
     "named_axes",
-    "names_axis",
     "not_mapped",
     "on_known",
     "opened",

@@ -27,30 +27,20 @@ def side_effects(jaxpr: Jaxpr) -> set[str]:
     Returns:
         The names of JAX's types of effects.
     """
-    others = (e for e in jaxpr.effects if not (_is_of_axis(e) or is_of_debugging(e)))
-    return {type(e).__name__ for e in others}
+    others = (e for e in jaxpr.effects if not is_of_debugging(e))
+    return {type(e).__name__ for e in others if not isinstance(e, _core.NamedAxisEffect)}
 
 
-def _is_of_axis(effect: Any) -> bool:
-    return isinstance(effect, _core.NamedAxisEffect)
-
-
-def names_axis(eqn: JaxprEqn) -> bool:
-    """Whether an equation itself computes with a named axis outside.
-
-    That of `ppermute` has no effect that says so.
-    """
-    return any(map(_is_of_axis, eqn.effects)) or eqn.primitive is jax.lax.ppermute_p
+def axes_named_by(eqn: JaxprEqn) -> set[Any]:
+    """The names of axes outside that an equation computes with; `ppermute` has no effect of it."""
+    told = {e.name for e in eqn.effects if isinstance(e, _core.NamedAxisEffect)}
+    return told.union(eqn.params["axis_name"] if eqn.primitive is jax.lax.ppermute_p else ())
 
 
 def named_axes(jaxpr: Jaxpr) -> set[Any]:
     """The names of axes outside that a jaxpr computes with, those of `vmap` and of `shard_map`."""
-    found = {e.name for e in jaxpr.effects if isinstance(e, _core.NamedAxisEffect)}
-    for eqn in jaxpr.eqns:
-        if eqn.primitive is jax.lax.ppermute_p:
-            found.update(eqn.params["axis_name"])
-        found.update(*map(named_axes, jaxprs_in_params(eqn.params)))
-    return found
+    inner = (x for eqn in jaxpr.eqns for x in jaxprs_in_params(eqn.params))
+    return set[Any]().union(*map(axes_named_by, jaxpr.eqns), *map(named_axes, inner))
 
 
 def collectives(jaxpr: Jaxpr) -> set[str]:
@@ -59,7 +49,7 @@ def collectives(jaxpr: Jaxpr) -> set[str]:
     for eqn in jaxpr.eqns:
         inner = list(jaxprs_in_params(eqn.params))
         found.update(*map(collectives, inner))
-        if names_axis(eqn) and not inner and eqn.primitive is not jax.lax.axis_index_p:
+        if axes_named_by(eqn) and not inner and eqn.primitive is not jax.lax.axis_index_p:
             found.add(eqn.primitive.name)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -223,9 +222,8 @@ class Invocation:
                 "calls of one function are reported. Pass what changes from call to call as an "
                 "array, and choose by it with jaxrec.cond or jaxrec.switch."
             )
-        self._check_sizes("collect")
-        sizes = self._sizes()
-        operands, params = self._operands(sizes.pop() if sizes else 1, collect=True)
+        lanes = self._mapped_size("collect")
+        operands, params = self._operands(1 if lanes is None else lanes, self._axes, collect=True)
         params = decide_capacity(params, operands)
         outs = rec(operands, params)
         count = len(self.program.result_avals)
@@ -250,30 +248,26 @@ class Invocation:
             UnsupportedError: a value is not known. `what` is the name of the report.
         """
         self._check_known(what)
-        self._check_sizes(what)
-        if not self._sizes():
+        if self._mapped_size(what) is None:
             operands, params = self._operands(1)
             return params, operands
-        traced, example = self._traced, copy.copy(self)
-        axes = [*self._axes, *(None for _ in traced.hidden)]
-        example._axes = [None] * len(self._axes)
-        operands, params = example._operands(None)
+        operands, params = self._operands(None)
+        traced, axes = self._traced, [*self._axes, *(None for _ in self._traced.hidden)]
         captured = [None] * (len(operands) - len(traced.outers) - len(traced.roots))
         dims = [axes[k] for k in traced.outers] + captured + [axes[k] for k in traced.roots]
         batch = batched(params, operands, dims, bare=True)
         return batch.params, batch.operands
 
-    def _sizes(self) -> set[int]:
-        """The sizes of the axes that are mapped."""
+    def _mapped_size(self, what: str) -> int | None:
+        """The size of the axes that are mapped, if there are any."""
         axes = zip(self._leaves, self._axes, strict=True)
-        return {jnp.shape(x)[axis] for x, axis in axes if axis is not None}
-
-    def _check_sizes(self, what: str) -> None:
-        if len(self._sizes()) > 1:
+        sizes = {jnp.shape(x)[axis] for x, axis in axes if axis is not None}
+        if len(sizes) > 1:
             raise SignatureError(
                 f"{what} of {self._definition.name}: in_axes maps axes of different sizes: "
-                f"{sorted(self._sizes())}, expected one size"
+                f"{sorted(sizes)}, expected one size"
             )
+        return sizes.pop() if sizes else None
 
     def _check_known(self, what: str) -> None:
         names = leaf_names(self._definition.arg_names, self._args)
@@ -290,9 +284,17 @@ class Invocation:
                     f"follows the graph: {self._definition.name}.graph(...)."
                 )
 
-    def _operands(self, lanes: int | None, collect: bool = False) -> tuple[list[Any], Params]:
-        """The operands and parameters of an invocation; no lanes: one, whose axis is left out."""
-        traced, axes = self._traced, self._axes
+    def _operands(
+        self, lanes: int | None, axes: Sequence[int | None] | None = None, collect: bool = False
+    ) -> tuple[list[Any], Params]:
+        """The operands and parameters of an invocation.
+
+        Args:
+            lanes: how many there are; None: one, whose axis is left out.
+            axes: where the arguments' leaves have those that are mapped.
+            collect: whether all calls are reported.
+        """
+        traced, axes = self._traced, axes or [None] * len(self._leaves)
         leaves = [self._as_array(k) for k in range(len(self._leaves))]
         if traced.hidden:
             leaves += self._hidden()

@@ -28,7 +28,14 @@ from jaxrec.primitives._primitives import (
     register_batching,
 )
 from jaxrec.primitives._rec_forward import run_forward
-from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, blank_residuals, residual_types
+from jaxrec.primitives._residuals import (
+    BLANK,
+    MADE,
+    UNTAKEN,
+    blank_residuals,
+    residual_types,
+    was_run,
+)
 from jaxrec.primitives._room import forward_pass
 
 
@@ -42,11 +49,6 @@ def remade(
     vma = _compat.common_vma([_compat.aval_of(x) for x in [state, *operands]])
     varying = [_compat.vary_over(x, vma) for x in [state, *operands]]
     return rec_remade_p.bind(*varying, params=params, wrt=wrt), params
-
-
-def was_run(state: Any) -> bool:
-    """Whether an invocation is known to have run."""
-    return _compat.is_concrete(state) and int(state) != UNTAKEN
 
 
 def _run_remade(state: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
@@ -63,7 +65,7 @@ def _run_remade(state: Any, *operands: Any, params: Params, wrt: Wrt) -> list[An
 
 @rec_remade_p.def_impl
 def _remade_impl(state: Any, *operands: Any, params: Params, wrt: Wrt) -> list[Any]:
-    if int(state) == UNTAKEN:
+    if not was_run(state):
         types = residual_types(params, wrt, [_compat.aval_of(x) for x in operands])
         return [jnp.zeros(a.shape, a.dtype) for a in types]
     return rec_forward_p.bind(*operands, params=params, wrt=wrt)[len(outcome_types(params)) :]

@@ -25,7 +25,7 @@ from jaxrec.primitives._primitives import (
     register_batching,
     run_compiled,
 )
-from jaxrec.primitives._residuals import MADE, UNTAKEN
+from jaxrec.primitives._residuals import MADE, UNTAKEN, was_run
 from jaxrec.schedule._layout import Tables, table_types
 from jaxrec.schedule._plan import plan_in_program
 
@@ -35,9 +35,8 @@ def schedule_of(params: Params, operands: Sequence[Any], state: Any = MADE) -> T
 
     It has no waves if the state of the invocation is `UNTAKEN`.
     """
-    surely = _compat.is_concrete(state) and int(state) != UNTAKEN
     still = jax.lax.stop_gradient(list(operands))
-    flat = rec_schedule_p.bind(state, *still, params=params, surely=surely)
+    flat = rec_schedule_p.bind(state, *still, params=params, surely=was_run(state))
     like = table_types(params.program, params.layout())
     return jax.tree.unflatten(jax.tree.structure(like), flat)
 

@@ -77,6 +77,11 @@ def blank_residuals(types: Sequence[ShapedArray]) -> list[Any]:
     return [BLANK, first, *rest]
 
 
+def was_run(state: Any) -> bool:
+    """Whether an invocation is known to have run."""
+    return _compat.is_concrete(state) and int(state) != UNTAKEN
+
+
 def state_of(residuals: Sequence[Any]) -> int | None:
     """What residuals are of, where that is known."""
     return int(residuals[0]) if _compat.is_concrete(residuals[0]) else None

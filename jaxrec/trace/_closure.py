@@ -291,7 +291,7 @@ def _read(place: _Place, name: str) -> Any:
 def _inside(value: Any, attributes: frozenset[str]) -> list[Any]:
     """What may change in a variable: the values and the structure of a pytree, attributes."""
     found: list[Any] = []
-    pending, seen, objects = [value], set[int](), {id(value)}
+    pending, seen = [value], set[int]()
     try:
         while pending:
             x = pending.pop()
@@ -301,15 +301,13 @@ def _inside(value: Any, attributes: frozenset[str]) -> list[Any]:
             level = _level(x)
             if level is not None:
                 seen.add(id(x))
-                parts = list(level[0])
                 found += [type(x), level[1]]
-                pending += reversed(parts)
-                objects.update(id(part) for part in parts if not isinstance(part, _WHOLE))
+                pending += reversed(list(level[0]))
             else:
                 found.append(x)
-                parts = _attributes(x, attributes) if id(x) in objects else []
-                pending += parts
-                objects.update(id(part) for part in parts if not isinstance(part, _WHOLE))
+                if x is value or not isinstance(x, _OPAQUE):
+                    seen.add(id(x))
+                    pending += _attributes(x, attributes)
             if len(found) > _MOST:
                 return [value]
     except Exception:  # whatever the code of an object raises

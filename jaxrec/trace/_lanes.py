@@ -69,6 +69,6 @@ def _follows(jaxpr: Jaxpr, mapped: Sequence[bool]) -> list[bool]:
     for eqn in jaxpr.eqns:
         operands = [v for v in eqn.invars if not _compat.is_literal(v)]
         # One with a named axis, such as `axis_index`, may differ between lanes.
-        if not marked.isdisjoint(operands) or _compat.names_axis(eqn):
+        if not marked.isdisjoint(operands) or _compat.axes_named_by(eqn):
             marked.update(eqn.outvars)
     return [not _compat.is_literal(v) and v in marked for v in jaxpr.outvars]
