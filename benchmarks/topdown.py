@@ -103,7 +103,8 @@ def _train(model: models.TopDownTreeLSTM, tasks: list[_top_down.Task]) -> Runs:
     def looped_loss(state: Any, forest: Any, condition: jax.Array, given: loop.Given) -> jax.Array:
         merged = nnx.merge(graph, state)
         states = loop.read(merged.weights(), given, jnp.tanh(merged.first(condition)))
-        return merged.loss_of(forest, states, jnp.arange(forest.num_nodes), given.edge)
+        nodes, share = jnp.arange(forest.num_nodes), 1 / forest.num_trees
+        return merged.loss_of(forest, states, nodes, given.edge, share)
 
     recursive = jax.jit(jax.value_and_grad(loss))
     looped = jax.jit(jax.value_and_grad(looped_loss))

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from jaxrec.data import (
     Vocabulary,
     batches,
     bucket,
+    dependency_forest,
     listops,
     ordered_forest,
     pack,
@@ -109,10 +110,61 @@ def test_each_dummy_has_a_node_of_its_own() -> None:
     assert batch.forest.label[:5].tolist() == [3, -1, -1, -1, -1]
 
 
-def test_forests_of_other_kinds() -> None:
-    forest: Any = ordered_forest([1, 2, 3], [-1, 0, 0])
-    with pytest.raises(TypeError, match=r"type OrderedForest, expected a sequence of .*Forest"):
-        batches(forest, 1)
+def walked(forest, node: int) -> tuple:
+    """A tree as nested tuples: what a node holds, then what each of its links leads to."""
+    held = tuple(int(getattr(forest, name)[node]) for name in payload(forest))
+    at = (int(getattr(forest, name)[node]) for name in forest.links)
+    return held, *(None if k < 0 else walked(forest, k) for k in at)
+
+
+def payload(forest) -> list[str]:
+    return [name for name in forest.columns if name not in forest.links]
+
+
+def random_forest(kind, seed: int):
+    """Trees whose nodes are mixed up, roots included."""
+    rng = np.random.default_rng(seed)
+    parents: list[int] = []
+    for _ in range(int(rng.integers(1, 9))):
+        start = len(parents)
+        parents += [-1] + [start + int(rng.integers(k)) for k in range(1, int(rng.integers(1, 9)))]
+    number = rng.permutation(len(parents))
+    parent = np.full(len(parents), -1)
+    for node, above in enumerate(parents):
+        parent[number[node]] = -1 if above < 0 else number[above]
+    return kind(rng.integers(9, size=len(parent)), parent, pad_to=len(parent) + 3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from([ordered_forest, dependency_forest]), st.integers(0, 99), st.integers(1, 10))
+def test_forests_of_other_kinds(kind, seed: int, size: int) -> None:
+    forest = random_forest(kind, seed)
+    found = {}
+    for batch in batches(forest, size, rng=seed):
+        assert type(batch.forest) is type(forest)
+        assert batch.forest.num_nodes >= 64
+        for root, real, tree in zip(batch.forest.roots, batch.weight, batch.tree, strict=True):
+            if real:
+                assert tree not in found
+                found[int(tree)] = walked(batch.forest, int(root))
+            else:
+                assert int(batch.forest.token[root]) == 0
+                assert all(int(getattr(batch.forest, name)[root]) == -1 for name in forest.links)
+    assert found == {k: walked(forest, int(root)) for k, root in enumerate(forest.roots)}
+
+
+def test_a_forest_with_some_of_its_roots() -> None:
+    forest = pack(TREES, VOCABULARY)
+    some = dataclasses.replace(forest, roots=forest.roots[[7, 3, 50]])
+    (batch,) = batches(some, 3)
+    assert real_trees(batch) == [TREES[7], TREES[3], TREES[50]]
+
+
+def test_batches_say_which_trees_they_have() -> None:
+    for batch in batches(TREES, 10, VOCABULARY, 0):
+        real = real_trees(batch)
+        assert [TREES[k] for k in batch.tree[: len(real)]] == real
+        assert not batch.tree[len(real) :].any()
 
 
 def test_wrong_arguments() -> None:
@@ -126,12 +178,24 @@ def test_wrong_arguments() -> None:
         batches([], 1, VOCABULARY)
     with pytest.raises(ValueError, match=r"got 103 trees, size=104 and drop_last=True"):
         batches(TREES, 104, VOCABULARY, drop_last=True)
-    forest = pack([Tree(0, "a"), Tree(1, "b")], VOCABULARY)
-    backwards = type(forest)(
-        forest.label, forest.token, forest.left, forest.right, forest.roots[::-1]
-    )
-    with pytest.raises(ValueError, match=r"roots out of order, expected each tree's root after"):
-        batches(backwards, 1)
+    for wrong in (3, [1, 2]):
+        with pytest.raises(TypeError, match=r"type int, expected a sequence of .*|trees\[0\] is 1"):
+            batches(cast(Any, wrong), 1, VOCABULARY)
+
+
+def test_nodes_in_several_places() -> None:
+    forest = ordered_forest([1, 2, 3, 4], [-1, 0, 0, -1])
+    for wrong in (
+        dataclasses.replace(forest, roots=np.array([0, 0])),
+        dataclasses.replace(forest, roots=np.array([0, 2])),
+        dataclasses.replace(forest, child=np.array([1, 2, -1, -1])),
+    ):
+        with pytest.raises(ValueError, match=r"batches: node [02] is in several places"):
+            batches(wrong, 1)
+    with pytest.raises(ValueError, match="batches: got a forest without roots"):
+        batches(dataclasses.replace(forest, roots=np.zeros(0, np.int32)), 1)
+    with pytest.raises(ValueError, match="got 4 as child of a node in a forest of 4 nodes"):
+        batches(dataclasses.replace(forest, child=np.array([4, -1, -1, -1])), 1)
 
 
 @pytest.mark.parametrize("run", [lambda f: unpack(f, VOCABULARY), lambda f: batches(f, 1)])
@@ -139,7 +203,7 @@ def test_a_forest_whose_arrays_do_not_fit(run) -> None:
     forest = pack([Tree(0, "a"), Tree(1, "b")], VOCABULARY)
     for root in (2, -1):
         wrong = dataclasses.replace(forest, roots=np.array([0, root]))
-        with pytest.raises(ValueError, match=f"got root {root} in a forest of 2 nodes"):
+        with pytest.raises(ValueError, match=f"got {root} as root in a forest of 2 nodes"):
             run(wrong)
     with pytest.raises(ValueError, match=r"of shapes .*'left': \(1,\).* one length for all"):
         run(dataclasses.replace(forest, left=forest.left[:1]))

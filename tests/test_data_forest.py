@@ -85,7 +85,7 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="pack: got no trees"):
         pack(iter([]), VOCABULARY)
     pair = Tree(1, children=(Tree(1, "a"), Tree(1, "b")))
-    message = r"got pad_to=3, but the 2 trees have 4 nodes; pass pad_to=4 or more, or None"
+    message = r"got pad_to=3, but there are 4 nodes in 2 trees; pass pad_to=4 or more, or None"
     with pytest.raises(ValueError, match=message):
         pack([pair, Tree(1, "a")], VOCABULARY, pad_to=3)
     triple = Tree(1, children=(Tree(1, "a"), Tree(1, "b"), Tree(1, "c")))

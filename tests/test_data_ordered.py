@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
@@ -59,7 +61,7 @@ def test_what_is_no_tree_is_an_error(parent, message):
 def test_no_nodes_and_too_little_room_are_errors():
     with pytest.raises(ValueError, match="got no root"):
         data.ordered_forest([], [])
-    with pytest.raises(ValueError, match="got pad_to=1, but there are 2 nodes"):
+    with pytest.raises(ValueError, match="got pad_to=1, but there are 2 nodes in 1 trees"):
         data.ordered_forest([1, 2], [-1, 0], pad_to=1)
 
 
@@ -76,3 +78,35 @@ def test_no_nodes_and_too_little_room_are_errors():
 def test_numbers_that_are_no_numbers_of_nodes(forest, token, parent, message):
     with pytest.raises(ValueError, match=message.replace("parent", "(parent|head)")):
         forest(token, parent)
+
+
+def test_trees_of_any_arity():
+    words = tuple(data.Tree(k, word) for k, word in enumerate("abc"))
+    trees = [
+        data.Tree(3, children=(words[0], data.Tree(-1, children=words), words[2])),
+        words[1],
+    ]
+    forest = data.pack_ordered(trees, data.Vocabulary(["a", "c"]), pad_to=9)
+    assert forest.roots.tolist() == [0, 7]
+    assert forest.token.tolist() == [-1, 1, -1, 1, 0, 2, 2, 0, -1]
+    assert forest.label.tolist() == [3, 0, -1, 0, 1, 2, 2, 1, -1]
+    assert children_of(forest, 0) == [1, 2, 6]
+    assert children_of(forest, 2) == [3, 4, 5]
+
+
+def test_a_chain_is_packed_without_recursion():
+    tree = data.Tree(0, "a")
+    for _ in range(20_000):
+        tree = data.Tree(1, children=(tree,))
+    forest = data.pack_ordered([tree], data.Vocabulary(["a"]))
+    assert forest.child.tolist() == [*range(1, 20_001), -1]
+
+
+def test_what_is_no_tree_is_not_packed():
+    vocabulary = data.Vocabulary(["a"])
+    with pytest.raises(ValueError, match="pack_ordered: got no trees"):
+        data.pack_ordered([], vocabulary)
+    with pytest.raises(TypeError, match=r"pack_ordered: trees\[0\] is 'a', expected a jaxrec"):
+        data.pack_ordered(cast(Any, ["a"]), vocabulary)
+    with pytest.raises(ValueError, match="pack_ordered: got pad_to=0, but"):
+        data.pack_ordered([data.Tree(0, "a")], vocabulary, pad_to=0)

@@ -17,6 +17,7 @@ from jaxrec.data._glove import glove as glove
 from jaxrec.data._listops import listops as listops
 from jaxrec.data._ordered import OrderedForest as OrderedForest
 from jaxrec.data._ordered import ordered_forest as ordered_forest
+from jaxrec.data._ordered import pack_ordered as pack_ordered
 from jaxrec.data._tree import NO_LABEL as NO_LABEL
 from jaxrec.data._tree import Tree as Tree
 from jaxrec.data._treebank import Treebank as Treebank

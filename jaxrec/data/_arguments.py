@@ -29,3 +29,9 @@ def check_trees(caller: str, trees: Iterable[Tree]) -> None:
     """Raises if one tree is given for several."""
     if isinstance(trees, Tree):
         raise TypeError(f"{caller}: got a Tree, expected a sequence of them: pass [tree]")
+
+
+def check_tree(caller: str, number: int, tree: Any) -> None:
+    """Raises unless one of several trees is one."""
+    if not isinstance(tree, Tree):
+        raise TypeError(f"{caller}: trees[{number}] is {tree!r}, expected a jaxrec.data.Tree")

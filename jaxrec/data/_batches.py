@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, overload
 
 import numpy as np
 
 from jaxrec.data._arguments import check_integers, check_type
-from jaxrec.data._forest import Forest, Int32, check_order, pack, pad, select
+from jaxrec.data._forest import Forest, pack
+from jaxrec.data._packed import Corpus, F, Int32, Packed, pad
 from jaxrec.data._tree import Tree
 from jaxrec.data._vocabulary import Vocabulary
 
 _Weight = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
-class Batch(NamedTuple):
+class Batch(NamedTuple, Generic[F]):
     """Some trees, packed and padded; a JAX pytree.
 
     Attributes:
         forest: `size` trees: the real ones, then dummies.
         weight: float32 `[size]`, 1 for a real tree and 0 for a dummy.
+        tree: int32 `[size]`, the number of each tree among those given, 0 for a dummy: what else
+            belongs to the trees, such as a vector for each, is `vectors[batch.tree]`.
     """
 
-    forest: Forest
+    forest: F
     weight: _Weight
+    tree: Int32
 
 
 def bucket(n: int, base: int = 64, ratio: float = 1.25) -> int:
@@ -57,8 +61,36 @@ def bucket(n: int, base: int = 64, ratio: float = 1.25) -> int:
     return size
 
 
+@overload
 def batches(
-    trees: Sequence[Tree] | Forest,
+    trees: F,
+    size: int,
+    vocabulary: Vocabulary | None = ...,
+    rng: np.random.Generator | int | None = ...,
+    *,
+    drop_last: bool = ...,
+    max_shapes: int = ...,
+    base: int = ...,
+    ratio: float = ...,
+) -> Iterator[Batch[F]]: ...
+
+
+@overload
+def batches(
+    trees: Sequence[Tree],
+    size: int,
+    vocabulary: Vocabulary | None = ...,
+    rng: np.random.Generator | int | None = ...,
+    *,
+    drop_last: bool = ...,
+    max_shapes: int = ...,
+    base: int = ...,
+    ratio: float = ...,
+) -> Iterator[Batch[Forest]]: ...
+
+
+def batches(
+    trees: Sequence[Tree] | Packed,
     size: int,
     vocabulary: Vocabulary | None = None,
     rng: np.random.Generator | int | None = None,
@@ -67,12 +99,13 @@ def batches(
     max_shapes: int = 4,
     base: int = 64,
     ratio: float = 1.25,
-) -> Iterator[Batch]:
+) -> Iterator[Batch[Any]]:
     """One epoch of minibatches, every tree in exactly one of them.
 
     All batches have `size` trees. The last one is filled up with dummies: one-node trees of the
     unknown word (id 0) without a label, each with a node of its own. Their `weight` is 0, so that
-    a loss on roots leaves them out, and a loss on labelled nodes has nothing to leave out.
+    a loss on roots leaves them out, and a loss on labelled nodes has nothing to leave out (models
+    that generate trees take the weights: `model.loss(forest, condition, weight)`).
 
     The node arrays are padded to the sizes of `bucket`. If an epoch needed more than `max_shapes`
     of these, its smallest batches are padded to the smallest size kept. Sizes come from one fixed
@@ -82,9 +115,10 @@ def batches(
     the generator's state from before the call the same epoch can be made again.
 
     Args:
-        trees: Trees, or the forest that `pack` made of them (packing once saves time each epoch).
+        trees: Trees, which `pack` makes a `Forest` of; or a forest of any kind, a `Forest` (packing
+            once saves time each epoch), an `OrderedForest` or a `DependencyForest`.
         size: Trees in a batch.
-        vocabulary: As for `pack`; needed unless `trees` is a forest.
+        vocabulary: As for `pack`; needed for trees.
         rng: Generator or seed that shuffles the trees; `None` keeps their order.
         drop_last: Whether to leave out a last batch of fewer than `size` trees instead.
         max_shapes: Most distinct shapes in the epoch, 1 or more.
@@ -95,9 +129,9 @@ def batches(
         The batches, each made when it is asked for.
 
     Raises:
-        ValueError: If `size` or `max_shapes` is below 1, there are no trees or no full batch, or
-            the vocabulary is missing.
-        TypeError: If `trees` are of another kind, as an `OrderedForest`.
+        ValueError: If `size` or `max_shapes` is below 1, there are no trees or no full batch, the
+            vocabulary is missing, or the arrays of a forest are no trees.
+        TypeError: If `trees` are neither trees nor a forest.
 
     Example:
         >>> from jaxrec.data import Tree, Vocabulary, batches
@@ -112,28 +146,21 @@ def batches(
         raise ValueError(
             f"batches: got size={size}, max_shapes={max_shapes}, expected 1 or more of each"
         )
-    corpus = _corpus(trees, vocabulary)
-    groups = _groups(corpus.num_trees, size, rng, drop_last)
-    lengths = np.diff(np.asarray(corpus.roots), prepend=-1)
-    needed = [int(lengths[group].sum()) + size - len(group) for group in groups]
+    corpus = Corpus(_forest(trees, vocabulary), "batches")
+    groups = _groups(len(corpus.lengths), size, rng, drop_last)
+    needed = [int(corpus.lengths[group].sum()) + size - len(group) for group in groups]
     kept = sorted({bucket(n, base, ratio) for n in needed})[-max_shapes:]
     padded = [next(shape for shape in kept if shape >= n) for n in needed]
     return (_batch(corpus, *plan, size) for plan in zip(groups, padded, strict=True))
 
 
-def _corpus(trees: Sequence[Tree] | Forest, vocabulary: Vocabulary | None) -> Forest:
-    if isinstance(trees, Forest):
-        check_order(trees, "batches")
-        if not trees.num_trees or np.any(np.diff(np.asarray(trees.roots), prepend=-1) <= 0):
-            raise ValueError(
-                "batches: got a forest without roots or with roots out of order, expected each "
-                "tree's root after the last tree's; make the forest with pack"
-            )
+def _forest(trees: Sequence[Tree] | Packed, vocabulary: Vocabulary | None) -> Packed:
+    if isinstance(trees, Packed):
         return trees
     if not isinstance(trees, Iterable):
         raise TypeError(
             f"batches: got a value of type {type(trees).__name__}, expected a sequence of "
-            "jaxrec.data.Tree or a jaxrec.data.Forest, as pack makes it"
+            "jaxrec.data.Tree or a forest, such as pack makes"
         )
     if vocabulary is None:
         raise ValueError("batches: got trees without a vocabulary; pass one, or a packed forest")
@@ -161,7 +188,8 @@ def _groups(
     return [order[start : start + size] for start in range(0, end, size)]
 
 
-def _batch(corpus: Forest, chosen: Int32, num_nodes: int, size: int) -> Batch:
-    forest = pad(select(corpus, chosen, size), num_nodes)
+def _batch(corpus: Corpus[F], chosen: Int32, num_nodes: int, size: int) -> Batch[F]:
+    forest = pad(corpus.take(chosen, size), num_nodes, "batches")
     weight = (np.arange(size) < len(chosen)).astype(np.float32)
-    return Batch(forest, weight)
+    tree = np.append(chosen, np.zeros(size - len(chosen), np.int32))
+    return Batch(forest, weight, tree)

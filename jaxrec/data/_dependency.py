@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import numpy as np
 
-from jaxrec.data._forest import NONE, Array, Int32
-from jaxrec.data._ordered import check_parents, column, pad_columns
+from jaxrec.data._ordered import check_parents, column
+from jaxrec.data._packed import NONE, Array, Int32, Packed, pad
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class DependencyForest:
+class DependencyForest(Packed):
     """Trees whose nodes have dependents on either side, nearest first; a JAX pytree.
 
     `dependency_forest` makes it from sentences.
@@ -33,15 +34,8 @@ class DependencyForest:
     next: Array
     roots: Array
 
-    @property
-    def num_nodes(self) -> int:
-        """Length of the node arrays, padding included."""
-        return self.token.shape[0]
-
-    @property
-    def num_trees(self) -> int:
-        """Number of roots."""
-        return self.roots.shape[0]
+    columns: ClassVar = ("token", "left", "right", "next")
+    links: ClassVar = ("left", "right", "next")
 
 
 def dependency_forest(
@@ -74,8 +68,8 @@ def dependency_forest(
     links = np.full((3, len(head)), NONE, np.int32)
     for side, outward in enumerate((range(len(head) - 1, -1, -1), range(len(head)))):
         _link(links[side], links[2], head, outward, before=side == 0)
-    padded = pad_columns("dependency_forest", pad_to, token, *links)
-    return DependencyForest(*padded, roots=np.flatnonzero(head < 0).astype(np.int32))
+    roots = np.flatnonzero(head < 0).astype(np.int32)
+    return pad(DependencyForest(token, *links, roots=roots), pad_to, "dependency_forest")
 
 
 def _link(first: Int32, following: Int32, head: Int32, outward: range, *, before: bool) -> None:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import numpy as np
 
-from jaxrec.data._arguments import check_integers, check_trees, check_type
-from jaxrec.data._tree import NO_LABEL, Tree
+from jaxrec.data._arguments import check_tree, check_trees, check_type
+from jaxrec.data._packed import NONE, Array, Packed, check_arrays, pad
+from jaxrec.data._tree import Tree
 from jaxrec.data._vocabulary import Vocabulary
-
-NONE = -1
-"""Stands for "no child", "no word" and "no label" in the arrays of a forest."""
-
-Array = np.ndarray | jax.Array
-Int32 = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Forest:
+class Forest(Packed):
     """Binary trees packed into arrays; a JAX pytree.
 
     `pack` stores the trees one after another, each in postorder: children before their parent,
@@ -41,15 +37,8 @@ class Forest:
     right: Array
     roots: Array
 
-    @property
-    def num_nodes(self) -> int:
-        """Length of the node arrays, padding included."""
-        return self.label.shape[0]
-
-    @property
-    def num_trees(self) -> int:
-        """Number of roots."""
-        return self.roots.shape[0]
+    columns: ClassVar = ("label", "token", "left", "right")
+    links: ClassVar = ("left", "right")
 
 
 class _Columns:
@@ -85,7 +74,8 @@ class _Columns:
         if len(node.children) != 2:
             raise ValueError(
                 f"pack: tree {len(self.roots)} has a node with {len(node.children)} children, "
-                f"expected 2; binarise the tree first. The node: {node!r}"
+                "expected 2; binarise the tree first, or pack trees of any arity with "
+                f"jaxrec.data.pack_ordered. The node: {node!r}"
             )
 
     def forest(self) -> Forest:
@@ -117,29 +107,13 @@ def pack(trees: Iterable[Tree], vocabulary: Vocabulary, pad_to: int | None = Non
     """
     check_trees("pack", trees)
     check_type("pack", "vocabulary", vocabulary, Vocabulary)
-    check_integers("pack", pad_to=pad_to)
     columns = _Columns()
     for number, tree in enumerate(trees):
-        if not isinstance(tree, Tree):
-            raise TypeError(f"pack: trees[{number}] is {tree!r}, expected a jaxrec.data.Tree")
+        check_tree("pack", number, tree)
         columns.append_tree(tree, vocabulary)
     if not columns.roots:
         raise ValueError("pack: got no trees, expected at least one")
-    forest = columns.forest()
-    return forest if pad_to is None else pad(forest, pad_to)
-
-
-def pad(forest: Forest, num_nodes: int) -> Forest:
-    """Adds nodes of -1 at the end until the forest has `num_nodes` of them."""
-    extra = num_nodes - forest.num_nodes
-    if extra < 0:
-        raise ValueError(
-            f"pack: got pad_to={num_nodes}, but the {forest.num_trees} trees have "
-            f"{forest.num_nodes} nodes; pass pad_to={forest.num_nodes} or more, or None"
-        )
-    padding = np.full(extra, NONE, np.int32)
-    nodes = (forest.label, forest.token, forest.left, forest.right)
-    return Forest(*(np.concatenate([column, padding]) for column in nodes), roots=forest.roots)
+    return pad(columns.forest(), pad_to, "pack")
 
 
 def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
@@ -160,7 +134,7 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
     """
     check_type("unpack", "forest", forest, Forest)
     check_type("unpack", "vocabulary", vocabulary, Vocabulary)
-    check_order(forest, "unpack")
+    _check_order(forest)
     end = int(np.max(np.asarray(forest.roots), initial=NONE)) + 1
     nodes = (forest.label, forest.token, forest.left, forest.right)
     done: list[Tree] = []
@@ -172,66 +146,14 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
     return [done[root] for root in forest.roots.tolist()]
 
 
-def check_order(forest: Forest, caller: str) -> None:
+def _check_order(forest: Forest) -> None:
     """Raises unless the arrays fit together and every child comes before its parent."""
-    _check_arrays(forest, caller)
+    check_arrays(forest, "unpack")
     latest = np.maximum(np.asarray(forest.left), np.asarray(forest.right))
     late = np.flatnonzero(latest >= np.arange(forest.num_nodes))
     if late.size:
         node = int(late[0])
         raise ValueError(
-            f"{caller}: node {node} has child {int(latest[node])}, expected children before "
+            f"unpack: node {node} has child {int(latest[node])}, expected children before "
             "their parents; make the forest with pack"
         )
-
-
-def _check_arrays(forest: Forest, caller: str) -> None:
-    shapes = {name: np.shape(getattr(forest, name)) for name in ("label", "token", "left", "right")}
-    if any(shape != (forest.num_nodes,) for shape in shapes.values()):
-        raise ValueError(
-            f"{caller}: got arrays of nodes of shapes {shapes}, expected one length for all; "
-            "make the forest with pack"
-        )
-    roots = np.asarray(forest.roots).tolist()
-    outside = [root for root in roots if not 0 <= root < forest.num_nodes]
-    if outside:
-        raise ValueError(
-            f"{caller}: got root {outside[0]} in a forest of {forest.num_nodes} nodes; make the "
-            "forest with pack"
-        )
-
-
-def select(forest: Forest, chosen: Int32, size: int) -> Forest:
-    """The chosen trees alone, and one-node trees of the unknown word up to `size` trees.
-
-    Args:
-        forest: As `pack` makes it: each tree a contiguous block that ends with its root.
-        chosen: int32 `[k]`, which trees, `k <= size`.
-        size: Number of trees of the result.
-
-    Returns:
-        An unpadded forest in NumPy arrays.
-    """
-    ends = np.asarray(forest.roots) + 1
-    starts = np.concatenate([[0], ends[:-1]])
-    lengths = (ends - starts)[chosen]
-    new_ends = np.cumsum(lengths)
-    # What to add to a node's number in the old forest to get its number in the new one.
-    shift = np.repeat(new_ends - ends[chosen], lengths)
-    source = np.arange(len(shift)) - shift
-    dummies = size - len(chosen)
-
-    def gather(column: Array, fill: int, moved: bool) -> Int32:
-        values = np.asarray(column)[source]
-        if moved:
-            values = np.where(values < 0, NONE, values + shift)
-        return np.concatenate([values, np.full(dummies, fill)]).astype(np.int32)
-
-    roots = np.concatenate([new_ends - 1, len(shift) + np.arange(dummies)])
-    return Forest(
-        label=gather(forest.label, NO_LABEL, moved=False),
-        token=gather(forest.token, 0, moved=False),
-        left=gather(forest.left, NONE, moved=True),
-        right=gather(forest.right, NONE, moved=True),
-        roots=roots.astype(np.int32),
-    )

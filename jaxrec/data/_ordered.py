@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import numpy as np
 
-from jaxrec.data._arguments import check_integers
-from jaxrec.data._forest import NONE, Array, Int32
+from jaxrec.data._arguments import check_tree, check_trees, check_type
+from jaxrec.data._packed import NONE, Array, Int32, Packed, pad, topmost
+from jaxrec.data._tree import Tree
+from jaxrec.data._vocabulary import Vocabulary
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class OrderedForest:
+class OrderedForest(Packed):
     """Trees whose nodes have any number of children, in order; a JAX pytree.
 
     Two indices a node are enough for every arity, so a batch needs no padded lists of children.
-    `ordered_forest` makes it.
+    `ordered_forest` makes it from parents, `pack_ordered` from trees.
 
     Attributes:
         label: int32 `[nodes]`, the class of the node, -1 for none.
@@ -34,15 +37,8 @@ class OrderedForest:
     sibling: Array
     roots: Array
 
-    @property
-    def num_nodes(self) -> int:
-        """Length of the node arrays, padding included."""
-        return self.token.shape[0]
-
-    @property
-    def num_trees(self) -> int:
-        """Number of roots."""
-        return self.roots.shape[0]
+    columns: ClassVar = ("label", "token", "child", "sibling")
+    links: ClassVar = ("child", "sibling")
 
 
 def ordered_forest(
@@ -78,8 +74,50 @@ def ordered_forest(
     token, label, parent = (column("ordered_forest", n, x) for n, x in columns.items())
     check_parents("ordered_forest", parent, token=token, label=label)
     child, sibling = _links(parent)
-    padded = pad_columns("ordered_forest", pad_to, label, token, child, sibling)
-    return OrderedForest(*padded, roots=np.flatnonzero(parent < 0).astype(np.int32))
+    roots = np.flatnonzero(parent < 0).astype(np.int32)
+    return pad(OrderedForest(label, token, child, sibling, roots), pad_to, "ordered_forest")
+
+
+def pack_ordered(
+    trees: Iterable[Tree], vocabulary: Vocabulary, pad_to: int | None = None
+) -> OrderedForest:
+    """Packs trees whose nodes have any number of children into one forest.
+
+    Args:
+        trees: At least one tree.
+        vocabulary: Gives the ids of the words; words it lacks get id 0. Nodes with children have no
+            word, token -1.
+        pad_to: Length of the node arrays: nodes of -1 are added at the end. `None` adds none.
+
+    Returns:
+        The forest in NumPy arrays, `roots` in the order of `trees`, each tree in preorder: a node,
+        then its children.
+
+    Raises:
+        ValueError: If there are no trees, or `pad_to` is too small.
+        TypeError: If what should be a tree is not one.
+
+    Example:
+        >>> from jaxrec.data import Tree, Vocabulary, pack_ordered
+        >>> words = [Tree(2, word) for word in ("a", "b", "c")]
+        >>> forest = pack_ordered([Tree(3, children=words)], Vocabulary(["a", "b", "c"]))
+        >>> forest.token.tolist(), forest.child.tolist(), forest.sibling.tolist()
+        ([-1, 1, 2, 3], [1, -1, -1, -1], [-1, 2, 3, -1])
+    """
+    check_trees("pack_ordered", trees)
+    check_type("pack_ordered", "vocabulary", vocabulary, Vocabulary)
+    token, label, parent = [], [], []
+    for number, tree in enumerate(trees):
+        check_tree("pack_ordered", number, tree)
+        awaited = [NONE]
+        for node in tree.preorder():
+            parent.append(awaited.pop())
+            awaited += [len(token)] * len(node.children)
+            token.append(NONE if node.word is None else vocabulary.encode(node.word))
+            label.append(node.label)
+    if not token:
+        raise ValueError("pack_ordered: got no trees, expected at least one")
+    return pad(ordered_forest(token, parent, label), pad_to, "pack_ordered")
 
 
 def _links(parent: Int32) -> tuple[Int32, Int32]:
@@ -130,26 +168,10 @@ def check_parents(caller: str, parent: Int32, **columns: Int32) -> None:
 
 
 def _check_acyclic(caller: str, parent: Int32) -> None:
-    """Pointer doubling: after log2(nodes) rounds every node knows an ancestor past the root."""
-    nodes = len(parent)
-    above = np.append(np.where(parent < 0, nodes, parent), nodes)
-    for _ in range(max(nodes, 1).bit_length()):
-        above = above[above]
-    stuck = np.flatnonzero(above != nodes)
+    stuck = np.flatnonzero(parent[topmost(parent)] >= 0)
     if stuck.size:
         raise ValueError(
             f"{caller}: node {int(stuck[0])} has no root above it; its parents go in a circle"
         )
     if not (parent < 0).any():
         raise ValueError(f"{caller}: got no root, expected a node whose parent is -1")
-
-
-def pad_columns(caller: str, pad_to: int | None, *columns: Int32) -> list[Int32]:
-    """The columns with -1 at the end until they have `pad_to` entries."""
-    check_integers(caller, pad_to=pad_to)
-    nodes = len(columns[0])
-    extra = 0 if pad_to is None else pad_to - nodes
-    if extra < 0:
-        raise ValueError(f"{caller}: got pad_to={pad_to}, but there are {nodes} nodes")
-    padding = np.full(extra, NONE, np.int32)
-    return [np.concatenate([column, padding]) for column in columns]

@@ -128,8 +128,8 @@ class TreeClassifier(nnx.Module):
         """Class scores (logits) of every node.
 
         Args:
-            forest: Trees as `jaxrec.data.pack` makes them (`jaxrec.data.ordered_forest` for a
-                model of trees of any arity).
+            forest: Trees as `jaxrec.data.pack` makes them (`ordered_forest` or `pack_ordered` for a model
+                of trees of any arity).
             rngs: A key for the dropout mask, in place of the module's own stream.
 
         Returns:
@@ -142,7 +142,7 @@ class TreeClassifier(nnx.Module):
             raise TypeError(
                 f"{type(self).__name__} reads a jaxrec.data.{self.reads.__name__}, got an object "
                 f"of type {type(forest).__name__}. jaxrec.data.pack makes a Forest, "
-                "jaxrec.data.ordered_forest an OrderedForest."
+                "jaxrec.data.ordered_forest and jaxrec.data.pack_ordered an OrderedForest."
             )
         nodes = forest.num_nodes
         states = self.states(forest)

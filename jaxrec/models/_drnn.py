@@ -24,7 +24,7 @@ from jaxrec.models._drnn_recursion import (
     topology_scores,
     word_scores,
 )
-from jaxrec.models._generator import TreeGenerator, links
+from jaxrec.models._generator import TreeGenerator, links, tree_shares
 
 
 class ProducedTrees(NamedTuple):
@@ -108,13 +108,17 @@ class DRNN(TreeGenerator):
             word_topology=self.word_topology[...],
         )
 
-    def loss(self, forest: OrderedForest, condition: jax.Array) -> jax.Array:
+    def loss(
+        self, forest: OrderedForest, condition: jax.Array, weight: jax.Array | None = None
+    ) -> jax.Array:
         """Minus the log-likelihood of given trees: of their topology and, given it, their words.
 
         Args:
             forest: Trees as `jaxrec.data.ordered_forest` makes them. A node without a word (token
                 -1) has no likelihood of one, and is the zero vector to its children and siblings.
             condition: ``[trees, condition_dim]``, the vector of each tree.
+            weight: ``[trees]``, what each tree counts, as `jaxrec.data.batches` gives it: 0 for a
+                tree that fills a batch up. 1 for all if omitted.
 
         Returns:
             A scalar, in nats a tree (equation 8 of the paper).
@@ -127,7 +131,8 @@ class DRNN(TreeGenerator):
         node = calls.args[2]
         states = jnp.where(calls.valid[:, None], calls.results, jnp.zeros_like(calls.results))
         entropy = _losses(weights, forest, states, node)
-        return jnp.sum(jnp.where(calls.valid, entropy, 0.0)) / forest.num_trees
+        shares = tree_shares(weight, forest.num_trees, calls.lane)
+        return jnp.sum(jnp.where(calls.valid, entropy * shares, 0.0))
 
     def generate(
         self, condition: jax.Array, max_depth: int, max_children: int, max_nodes: int | None = None

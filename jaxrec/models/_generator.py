@@ -55,6 +55,29 @@ class TreeGenerator(nnx.Module):
         return jnp.tanh(self.first(condition))
 
 
+def tree_shares(weight: jax.Array | None, num_trees: int, tree: jax.Array) -> jax.Array | float:
+    """The share that a node's tree has in a mean over trees.
+
+    Args:
+        weight: ``[trees]``, what each tree counts; the same for all if omitted.
+        num_trees: Number of trees.
+        tree: int ``[rows]``, the tree of the node of each row.
+
+    Returns:
+        ``[rows]``, or one number for all; zero if the weights are.
+    """
+    if weight is None:
+        return 1 / num_trees
+    weight = jnp.asarray(weight)
+    if weight.shape != (num_trees,):
+        raise ValueError(
+            f"loss: got weight of shape {weight.shape}, expected ({num_trees},), one number for "
+            "each tree"
+        )
+    total = jnp.sum(weight)
+    return weight[tree] / jnp.where(total > 0, total, jnp.ones_like(total))
+
+
 def links(add: Sequence[int], bits: Sequence[int]) -> tuple[dict[int, np.ndarray], np.ndarray]:
     """The trees behind what each node generated.
 

@@ -13,7 +13,7 @@ from flax import nnx
 import jaxrec as jr
 from jaxrec.data import DependencyForest
 from jaxrec.models._classifier import array_of
-from jaxrec.models._generator import TreeGenerator, links
+from jaxrec.models._generator import TreeGenerator, links, tree_shares
 from jaxrec.models._top_down_recursion import (
     ADD_LEFT,
     ADD_NEXT,
@@ -104,12 +104,16 @@ class TopDownTreeLSTM(TreeGenerator):
             edge_embed=self.embed.embedding[...] @ of_words,
         )
 
-    def loss(self, forest: DependencyForest, condition: jax.Array) -> jax.Array:
+    def loss(
+        self, forest: DependencyForest, condition: jax.Array, weight: jax.Array | None = None
+    ) -> jax.Array:
         """Minus the log-likelihood of given trees: of their words and of their structure.
 
         Args:
             forest: Trees as `jaxrec.data.dependency_forest` makes them.
             condition: ``[trees, condition_dim]``, the vector of each tree.
+            weight: ``[trees]``, what each tree counts, as `jaxrec.data.batches` gives it: 0 for a
+                tree that fills a batch up. 1 for all if omitted.
 
         Returns:
             A scalar, in nats a tree.
@@ -121,10 +125,16 @@ class TopDownTreeLSTM(TreeGenerator):
         )
         states = jnp.where(calls.valid[:, None], calls.results, jnp.zeros_like(calls.results))
         node = jnp.where(calls.valid, calls.args[2], forest.num_nodes)
-        return self.loss_of(forest, states, node, calls.args[3])
+        shares = tree_shares(weight, forest.num_trees, calls.lane)
+        return self.loss_of(forest, states, node, calls.args[3], shares)
 
     def loss_of(
-        self, forest: DependencyForest, states: jax.Array, node: jax.Array, edge: jax.Array
+        self,
+        forest: DependencyForest,
+        states: jax.Array,
+        node: jax.Array,
+        edge: jax.Array,
+        shares: jax.Array | float,
     ) -> jax.Array:
         """The loss, given the states of the nodes.
 
@@ -133,6 +143,7 @@ class TopDownTreeLSTM(TreeGenerator):
             states: ``[rows, H]``, in any order.
             node: int ``[rows]``, which node each belongs to; rows of no node are out of range.
             edge: int ``[rows]``, the kind of edge to the node.
+            shares: ``[rows]``, the share of each row's tree in the loss, or one number for all.
 
         Returns:
             A scalar, in nats a tree.
@@ -143,7 +154,7 @@ class TopDownTreeLSTM(TreeGenerator):
         entropy = optax.softmax_cross_entropy_with_integer_labels(of_words, jnp.maximum(token, 0))
         entropy += _structure_loss(weights, forest, of_edges, node, edge)
         counts = (token >= 0) & (node < forest.num_nodes)
-        return jnp.sum(jnp.where(counts, entropy, 0.0)) / forest.num_trees
+        return jnp.sum(jnp.where(counts, entropy * shares, 0.0))
 
     def generate(
         self, condition: jax.Array, max_depth: int, max_nodes: int | None = None
