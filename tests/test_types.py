@@ -66,6 +66,30 @@ class TestWeakResults:
 
 
 @pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_results_that_follow_from_numbers_of_python_give_way(executor, shape):
+    """As in JAX: what such a number is computed with keeps its type."""
+
+    @jr.rec_fn
+    def power(x, n):
+        return jr.cond(n == 0, lambda: jnp.full(shape, 1.0), lambda: x * power(x, n - 1))
+
+    half = jnp.bfloat16(0.5)
+    with jr.executor(executor):
+        many = jax.vmap(power, (0, None))(jnp.ones(2, jnp.bfloat16), 3)
+        results = [power(2.0, 3), power(2.0, 3), jax.vmap(power, (None, 0))(2.0, jnp.arange(3))]
+        if executor == "graph":
+            results += [
+                jax.jit(power)(2.0, 3),
+                jax.value_and_grad(lambda x: power(x, 3).sum())(2.0)[0],
+            ]
+            results.append(jr.collect(power)(2.0, 3)[1].results)
+        assert all(x.weak_type and (half * x).dtype == jnp.bfloat16 for x in results)
+        assert not power(np.float32(2.0), 3).weak_type
+        assert many.dtype == power(half, 3).dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_numbers_of_python_have_the_declared_type(executor, dtype):
     @jr.rec_fn(out=jax.ShapeDtypeStruct((), dtype))

@@ -10,6 +10,7 @@ from jaxrec._compat._arrays import (
     is_concrete,
     is_uncommitted,
     typed,
+    weak,
 )
 from jaxrec._compat._jaxprs import (
     ALWAYS_INLINED,
@@ -136,6 +137,7 @@ __all__ = [
     "unbatched_once",
     "value_behind",
     "vary_over",
+    "weak",
     "with_axes_of",
     "with_vma",
     "without_checks",

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 from jax._src import array as _array
 from jax._src import lib as _lib
+from jax._src.lax.lax import _convert_element_type
 from jax.core import ShapedArray, Tracer
 
 _device_put: Any = vars(_lib)["xla_client"].batched_device_put
@@ -44,6 +45,11 @@ def is_concrete(value: Any) -> bool:
 
 
 aval_of = jax.typeof
+
+
+def weak(value: Any) -> Any:
+    """A value with the mark of a number of Python, whose type gives way to those of arrays."""
+    return _convert_element_type(value, value.dtype, weak_type=True)
 
 
 def typed(value: Any) -> Any:

@@ -128,8 +128,8 @@ class TreeClassifier(nnx.Module):
         """Class scores (logits) of every node.
 
         Args:
-            forest: Trees as `jaxrec.data.pack` makes them (`ordered_forest` or `pack_ordered` for a model
-                of trees of any arity).
+            forest: Trees as `jaxrec.data.pack` makes them (`ordered_forest` or `pack_ordered` for
+                a model of trees of any arity).
             rngs: A key for the dropout mask, in place of the module's own stream.
 
         Returns:

@@ -141,7 +141,7 @@ class Invocation:
             program,
             args.strong(),
             tuple(captured),
-            result.tree,
+            result,
             source.has_path,
             lasts,
             closure,

@@ -19,7 +19,7 @@ from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.split._program import Program
 from jaxrec.trace._closure import Closure
 from jaxrec.trace._paths import ROOT
-from jaxrec.trace._signature import Signature, strong
+from jaxrec.trace._signature import Signature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Traced:
         program: the program.
         args: the types of its arguments.
         captured: what it closes over.
-        out_tree: the structure of its result.
+        out: the type of its result; weak where it follows from numbers of Python alone.
         has_path: whether it takes its call path as arguments.
         lasts: whether it serves other calls of the same types: it depends on nothing outside, which
             is a traced value that it closes over or the size of an axis of `shard_map`.
@@ -43,7 +43,7 @@ class Traced:
     program: Program
     args: Signature
     captured: tuple[Any, ...]
-    out_tree: Any
+    out: Signature
     has_path: bool
     lasts: bool
     closure: Closure
@@ -68,7 +68,10 @@ class Traced:
     @functools.cached_property
     def results(self) -> tuple[ShapedArray, ...]:
         """The types of the result's leaves."""
-        return tuple(map(strong, self.program.result_avals))
+        avals = zip(self.program.result_avals, self.out.avals, strict=True)
+        return tuple(
+            ShapedArray(a.shape, a.dtype, weak_type=traced.weak_type) for a, traced in avals
+        )
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -77,7 +80,10 @@ class Traced:
 
     def result(self, leaves: Sequence[Any]) -> Any:
         """The result of a lane from its leaves."""
-        return jax.tree.unflatten(self.out_tree, leaves)
+        weak = [aval.weak_type for aval in self.out.avals]
+        return self.out.tree.unflatten(
+            [_compat.weak(x) if w else x for x, w in zip(leaves, weak, strict=True)]
+        )
 
     def first_result(self, leaves: Sequence[Any]) -> Any:
         """The result of the first lane, from leaves with the lanes in front.
@@ -96,7 +102,7 @@ class Traced:
 
     def on_device(self, leaves: Sequence[np.ndarray[Any, Any]], put: _compat.Put) -> Any:
         """The result from NumPy arrays."""
-        return self.out_tree.unflatten(list(map(put, leaves, self.results)))
+        return self.out.tree.unflatten(list(map(put, leaves, self.results)))
 
 
 _PASSING = 8
