@@ -79,10 +79,7 @@ def test_results_that_follow_from_numbers_of_python_give_way(executor, shape):
         many = jax.vmap(power, (0, None))(jnp.ones(2, jnp.bfloat16), 3)
         results = [power(2.0, 3), power(2.0, 3), jax.vmap(power, (None, 0))(2.0, jnp.arange(3))]
         if executor == "graph":
-            results += [
-                jax.jit(power)(2.0, 3),
-                jax.value_and_grad(lambda x: power(x, 3).sum())(2.0)[0],
-            ]
+            results += [jax.jit(power)(2.0, 3), jax.vjp(lambda x: power(x, 3), 2.0)[0]]
             results.append(jr.collect(power)(2.0, 3)[1].results)
         assert all(x.weak_type and (half * x).dtype == jnp.bfloat16 for x in results)
         assert not power(np.float32(2.0), 3).weak_type
