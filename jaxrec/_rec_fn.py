@@ -422,10 +422,11 @@ def rec_fn(
     What it closes over is looked at with every call: where a variable that it names, or a pytree
     there, or what it names of an object, a class or a module, holds another value than when it was
     traced, it is traced anew (and compiled anew, so what changes often is better passed as an
-    argument). Helpers and methods of its module count as its own body does. One that is defined
-    inside the body of another may close over what that body computes: its calls pass it on. Not
-    seen is what is written into a NumPy array or a set in place, or into a pytree of more than
-    1,000 values, and what is reached otherwise, as by default arguments.
+    argument). Helpers, methods and functions of modules count as its own body does, but for those
+    of installed libraries. One that is defined inside the body of another may close over what that
+    body computes: its calls pass it on. Not seen is what is written into a NumPy array or a set in
+    place, or into a pytree of more than 1,000 values, and what is reached otherwise, as by default
+    arguments, `getattr` with a computed name, or a helper that `jax.jit` has compiled.
 
     Args:
         fun: a pure function of pytrees of arrays.

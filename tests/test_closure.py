@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
+import importlib
+import sys
 import weakref
 from typing import Any
 
@@ -387,6 +390,69 @@ CHANGED = {
         "def body(x): return x * m.c._v",
         "m.c._v = 5.0",
     ),
+    "a function of a module": (
+        "import types\nm = types.ModuleType('m')\nm.act = lambda x: 2.0 * x\n"
+        "def body(x): return m.act(x)",
+        "m.act = lambda x: 5.0 * x",
+    ),
+    "a function of a module in a module": (
+        "import types\nm = types.ModuleType('m')\nm.sub = types.ModuleType('sub')\n"
+        "m.sub.act = lambda x: 2.0 * x\ndef body(x): return m.sub.act(x)",
+        "m.sub.act = lambda x: 5.0 * x",
+    ),
+    "what a function of another module names": (
+        "import types\nm = types.ModuleType('m')\nm.gain = 2.0\n"
+        "exec('def act(x): return gain * x', vars(m))\nact = m.act\ndef body(x): return act(x)",
+        "m.gain = 5.0",
+    ),
+    "a method of the class": (
+        "class C:\n def m(self, x): return 2.0 * x\nc = C()\ndef body(x): return c.m(x)",
+        "C.m = lambda self, x: 5.0 * x",
+    ),
+    "a method of a class that another one inherits from": (
+        "class B:\n def m(self, x): return 2.0 * x\nclass C(B): pass\nc = C()\n"
+        "def body(x): return c.m(x)",
+        "B.m = lambda self, x: 5.0 * x",
+    ),
+    "a property of the class": (
+        "class C: gain = property(lambda self: 2.0)\nc = C()\ndef body(x): return c.gain * x",
+        "C.gain = property(lambda self: 5.0)",
+    ),
+    "a static method by its class": (
+        "K = 2.0\nclass C:\n @staticmethod\n def m(x): return K * x\n"
+        "def body(x): return C.m(x)",
+        "K = 5.0",
+    ),
+    "a class method by its class": (
+        "K = 2.0\nclass C:\n @classmethod\n def m(cls, x): return K * x\n"
+        "def body(x): return C.m(x)",
+        "K = 5.0",
+    ),
+    "an object that the body makes": (
+        "K = 2.0\nclass C:\n def __call__(self, x): return K * x\ndef body(x): return C()(x)",
+        "K = 5.0",
+    ),
+    "an object called in a method": (
+        "K = 2.0\nclass D:\n def __call__(self, x): return K * x\n"
+        "class C:\n def __init__(self): self.cell = D()\n def m(self, x): return self.cell(x)\n"
+        "c = C()\ndef body(x): return c.m(x)",
+        "K = 5.0",
+    ),
+    "a function of an object called in a method": (
+        WITH_VALUE + " def m(self, x): return self._v(x)\nK = 2.0\nc = C(lambda x: K * x)\n"
+        "def body(x): return c.m(x)",
+        "K = 5.0",
+    ),
+    "what a method of a pytree names": (
+        "from flax import nnx\nK = 2.0\nclass C(nnx.Module):\n"
+        " def __call__(self, x): return K * x\nc = C()\ndef body(x): return c(x)",
+        "K = 5.0",
+    ),
+    "a method of a pytree": (
+        "from flax import nnx\nclass C(nnx.Module):\n"
+        " def __call__(self, x): return 2.0 * x\nc = C()\ndef body(x): return c(x)",
+        "C.__call__ = lambda self, x: 5.0 * x",
+    ),
     "a property": (
         WITH_VALUE + " @property\n def gain(self): return self._v\nc = C(2.0)\n"
         "def body(x): return x * c.gain",
@@ -464,3 +530,92 @@ def test_what_is_changed_in_place(case):
     assert float(before) == module["body"](3.0)
     exec(change, module)
     assert float(module["f"](3.0, 1)) == module["body"](3.0) != float(before)
+
+
+def test_a_module_that_is_reloaded(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    source = tmp_path / "reloaded_module.py"
+    source.write_text("def half(x): return x / 2\ndef act(x): return half(x)\n")
+    module = importlib.import_module("reloaded_module")
+
+    @jr.rec_fn
+    def f(x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: module.act(f(x, n - 1)))
+
+    assert float(f(8.0, 2)) == 2
+    source.write_text("def half(x): return x / 4  #\ndef act(x): return half(x)\n")
+    importlib.reload(module)
+    assert float(f(8.0, 2)) == 0.5
+    assert float(jax.grad(f)(8.0, 2)) == 1 / 16
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Scaled:
+    x: Any
+
+    def times(self):
+        return FACTOR * self.x
+
+
+FACTOR = 2.0
+
+
+def test_what_a_method_of_an_argument_names(monkeypatch):
+    @jr.rec_fn
+    def f(a, n):
+        return jr.cond(n <= 0, lambda: a.x, lambda: f(Scaled(a.times()), n - 1))
+
+    assert float(f(Scaled(1.0), 2)) == 4
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
+    assert float(f(Scaled(1.0), 2)) == 9
+
+
+class Called:
+    next: Any
+
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: self.k * self.next(x, n - 1))
+
+    def method(self, x, n):
+        return self(x, n)
+
+
+@pytest.mark.parametrize("of", [lambda c: c, lambda c: c.method, lambda c: c.__call__])
+def test_a_callable_object(of):
+    called = Called(2.0)
+    called.next = jr.rec_fn(of(called))
+    assert float(called.next(1.0, 2)) == 4
+    called.k = 3.0
+    assert float(called.next(1.0, 2)) == 9
+
+
+class Replaced:
+    def times(self, x):
+        return 2 * x
+
+    @jr.rec_fn
+    def f(self, x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: self.times(self.f(x, n - 1)))
+
+
+def test_a_method_that_an_object_replaces():
+    replaced = Replaced()
+    assert float(replaced.f(1.0, 2)) == 4
+    setattr(replaced, "times", lambda x: 3 * x)  # noqa: B010 (pyright knows it as a method)
+    assert float(replaced.f(1.0, 2)) == 9
+
+
+def test_functions_of_libraries_are_not_followed():
+    @jr.rec_fn
+    def f(x, n):
+        return jr.cond(n <= 0, lambda: nnx.relu(jnp.sin(x)), lambda: f(x, n - 1))
+
+    float(f(1.0, 2))
+    traced, *_ = f._cache.values()
+    variables = traced.closure._variables
+    assert {v._name for v in variables or ()} <= {"", "nnx", "jnp", "jr"}

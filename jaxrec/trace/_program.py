@@ -96,8 +96,9 @@ class TracedProgram:
 
     def closure(self) -> Closure:
         """What the functions close over."""
-        definitions = {x.definition for x in self.instances if not x.definition.helper}
-        return closure_of([*definitions], self._bodies.compute)
+        named = [x for x in self.instances if not x.definition.helper]
+        definitions = dict.fromkeys(x.definition for x in named)
+        return closure_of([*definitions], {x.args.tree for x in named}, self._bodies.compute)
 
     def specialised(self) -> tuple[str, ...]:
         """The static arguments, as text, with which the entry is called besides its own."""
@@ -192,7 +193,7 @@ class TracedProgram:
         caller: Instance | None,
     ) -> Instance:
         is_found_again = not definition.helper and caller is not None  # else only by itself
-        closure = closure_of([definition]) if is_found_again else None
+        closure = closure_of([definition], [args.tree]) if is_found_again else None
         instance = Instance(len(self.instances), definition, args, names, closure, caller)
         self._made.append(instance)
         self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]

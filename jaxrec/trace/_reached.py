@@ -1,0 +1,201 @@
+"""What runs where some functions run: helpers, methods and classes that they lead to."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from jaxrec.trace._code import chains, codes, global_names, names
+from jaxrec.trace._instance import Identity
+from jaxrec.trace._parts import MISSING, WHOLE, attribute, inside, own
+
+Place = Mapping[str, Any] | CellType | Identity
+"""Where a variable is: those of a module or of a class, one of a function, or an object."""
+
+_LIBRARIES = frozenset(
+    (*sys.stdlib_module_names, "jax", "jaxlib", "jaxrec", "numpy", "flax", "optax")
+)
+
+_PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
+
+_MADE_BY_CODE = 1 << 9
+"""The flag of a class that Python code has made, as C's `Py_TPFLAGS_HEAPTYPE`."""
+
+
+class Reached(NamedTuple):
+    """What some functions lead to.
+
+    Attributes:
+        functions: those, what they wrap, and helpers and methods that they name.
+        spaces: the variables of modules and classes that they name or have objects of.
+        attributes: all names of attributes in them.
+    """
+
+    functions: list[FunctionType]
+    spaces: list[Mapping[str, Any]]
+    attributes: frozenset[str]
+
+
+def reached(
+    functions: Iterable[Callable[..., Any]], objects: Iterable[Any], classes: Iterable[type]
+) -> Reached:
+    """What functions lead to that are called with some objects, and objects of some classes.
+
+    Functions of libraries are not followed, but for those of the module of the first one.
+    """
+    pending, objects = list(functions), list(objects)
+    found: dict[int, Any] = {}
+    while True:
+        _take(pending, found)
+        own_code = [x for x in found.values() if isinstance(x, FunctionType)]
+        attributes = frozenset({"__call__"}.union(*(names(f.__code__) for f in own_code)))
+        held = [read(*place) for f in own_code for place in places(f)]
+        values = [x for v in (*held, *objects) for x in inside(v, attributes)]
+        kinds = _classes((*values, *classes), attributes)
+        home = own_code[0].__globals__ if own_code else {}
+        more = (*values, *(x for kind in kinds for x in _methods(kind, attributes)))
+        pending = [x for x in more if id(x) not in found and _is_followed(x, home)]
+        if not pending:
+            modules = [x for x in values if isinstance(x, ModuleType) and not is_library(vars(x))]
+            return Reached(own_code, [vars(x) for x in (*modules, *kinds)], attributes)
+
+
+def _take(pending: list[Any], found: dict[int, Any]) -> None:
+    """Moves functions among those found, with what they wrap or bind."""
+    while pending:
+        fun = pending.pop()
+        if id(fun) not in found:
+            found[id(fun)] = fun
+            pending += [x for x in (own(fun, "__wrapped__"), *behind(fun)) if x is not None]
+
+
+def places(fun: FunctionType) -> Iterator[tuple[Place, str]]:
+    """The variables that a function names and does not make, those of modules included."""
+    cells = dict(zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True))
+    yield from ((cell, "") for cell in cells.values())
+    yield from ((fun.__globals__, name) for name in global_names(fun.__code__))
+    for root, *rest in chains(fun.__code__):
+        value = read(cells[root], "") if root in cells else read(fun.__globals__, root)
+        for name in rest:
+            if not isinstance(value, ModuleType) or is_library(vars(value)):
+                break
+            yield vars(value), name
+            value = read(vars(value), name)
+
+
+def read(place: Place, name: str) -> Any:
+    """What a variable holds."""
+    if isinstance(place, Identity):
+        return attribute(place.value, name)
+    if not isinstance(place, CellType):
+        return place.get(name, MISSING)
+    try:
+        return place.cell_contents
+    except ValueError:  # nothing is assigned
+        return MISSING
+
+
+def lasting(
+    functions: Sequence[FunctionType],
+    attributes: frozenset[str],
+    is_passing: Callable[[Any], bool],
+) -> list[FunctionType]:
+    """Some functions less those, made by others of them, that lead to what is gone soon."""
+    inner = {code for f in functions for code in codes(f.__code__) if code is not f.__code__}
+    holds = {
+        id(f): [x for place in places(f) for x in inside(read(*place), attributes)]
+        for f in functions
+        if f.__code__ in inner
+    }
+    gone = {k for k, values in holds.items() if any(map(is_passing, values))}
+    while more := {
+        k for k, values in holds.items() if k not in gone and any(_leads(x, gone) for x in values)
+    }:
+        gone |= more
+    return [f for f in functions if id(f) not in gone]
+
+
+def _leads(value: Any, functions: set[int]) -> bool:
+    """Whether a value is one of some functions, or wraps or binds one."""
+    while value is not None and id(value) not in functions:
+        inner = (*behind(value), own(value, "__wrapped__"))[0]
+        value = None if inner is value else inner
+    return value is not None
+
+
+def _classes(values: Iterable[Any], attributes: frozenset[str]) -> list[type]:
+    """The classes among values and of values, with those that they inherit from or name."""
+    found: dict[type, None] = {}
+    pending = list(filter(None, map(_class, values)))
+    while pending:
+        kind = pending.pop()
+        if kind not in found and not _is_of_library(kind):
+            found[kind] = None
+            inner = (vars(kind).get(name) for name in attributes)
+            pending += [*kind.__bases__, *(x for x in inner if isinstance(x, type))]
+    return list(found)
+
+
+def _class(value: Any) -> type | None:
+    if isinstance(value, type):
+        return value
+    return None if isinstance(value, (*WHOLE, FunctionType, ModuleType)) else type(value)
+
+
+def _methods(of: type, attributes: frozenset[str]) -> list[Any]:
+    """What a class has under some names, or Python calls."""
+    return [
+        x
+        for name, x in vars(of).items()
+        if name in attributes or (name.startswith("__") and name.endswith("__"))
+    ]
+
+
+def behind(fun: Any) -> tuple[Any, ...]:
+    """What a callable or a descriptor calls, where it is no function itself."""
+    match fun:
+        case functools.partial() | functools.cached_property():
+            return (fun.func,)
+        case MethodType() | staticmethod() | classmethod():
+            return (fun.__func__,)
+        case property():
+            return (fun.fget,)
+    return ()
+
+
+def _is_followed(value: Any, home: Mapping[str, Any]) -> bool:
+    """Whether a value is a function of the user's or of a module, or wraps or binds one."""
+    while value is not None:
+        if isinstance(value, FunctionType):
+            space = value.__globals__
+            if space is home or not is_library(space):
+                return True
+        inner = (*behind(value), own(value, "__wrapped__"))[0]
+        value = None if inner is value else inner
+    return False
+
+
+def is_library(space: Mapping[str, Any]) -> bool:
+    """Whether the variables are those of a module that is installed, and so stays what it is."""
+    name, file = space.get("__name__"), space.get("__file__")
+    return isinstance(name, str) and _is_installed(name, file)
+
+
+@functools.cache
+def _is_installed(name: str, file: str | None) -> bool:
+    if name.partition(".")[0] in _LIBRARIES:
+        return True
+    return file is not None and file.startswith(tuple(map(sysconfig.get_path, _PATHS)))
+
+
+def _is_of_library(kind: type) -> bool:
+    if not kind.__flags__ & _MADE_BY_CODE:
+        return True
+    if kind.__module__ == "builtins":  # where code is run that says no other name
+        return False
+    module = sys.modules.get(kind.__module__)
+    return module is not None and is_library(vars(module))
