@@ -58,8 +58,8 @@ def _capacity(params: Params, operands: Sequence[Any]) -> int | None:
 def _no_bound(params: Params) -> str:
     """What is wrong with an invocation of which no bound is known, and what to do."""
     message = (
-        f"under jit, and in branches and loops of jax.lax, the number of calls of "
-        f"{params.program.name} must be bounded, and no bound "
+        f"under jit and jax.checkpoint, and in branches and loops of jax.lax, the number of calls "
+        f"of {params.program.name} must be bounded, and no bound "
         "follows from its arguments (its calls are not indexed by the nodes of an array, or a "
         "loop of unknown length makes them). Declare one: rec_fn(max_calls=...) or "
         f"{params.program.name}.with_options(max_calls=...)."

@@ -12,13 +12,15 @@ from jaxrec.split._program import CellSpec
 
 
 def sure_calls(graph: Graph, cells: Cells) -> dict[Cell, int]:
-    """For each cell, the frames that a frame surely adds if it fires the cell."""
+    """For each cell, the frames that a frame surely adds if it fires the cell.
+
+    That are those between it and the next frames of its function, these included: no two frames of
+    a function add the same.
+    """
     found: dict[Cell, int] = {}
-    shared = [function.memo for function in graph.functions]
 
     def visit(region: Region, outside: int) -> None:
-        added = [op for op in region.ops if isinstance(op, Call) and not shared[op.callee]]
-        calls = outside + len(added)
+        calls = outside + sum(below(op.callee) for op in _calls(graph, region))
         for level in cells.blocks[region].levels:
             if level.cell is not None:
                 found[level.cell] = calls
@@ -27,9 +29,33 @@ def sure_calls(graph: Graph, cells: Cells) -> dict[Cell, int]:
                     for inner in op.regions:
                         visit(inner, calls)
 
-    for function in graph.functions:
+    for number, function in enumerate(graph.functions):
+        below = _Below(graph, number)
         visit(function.body, 0)
     return found
+
+
+class _Below:
+    """How many frames a call of a function is at least: itself, and what it surely calls.
+
+    Frames of the function `above`, and of one that calls itself in any case, count as one.
+    """
+
+    def __init__(self, graph: Graph, above: int) -> None:
+        self._graph, self._found = graph, {above: 1}
+
+    def __call__(self, function: int) -> int:
+        if function not in self._found:
+            self._found[function] = 1
+            calls = _calls(self._graph, self._graph.functions[function].body)
+            self._found[function] = 1 + sum(self(op.callee) for op in calls)
+        return self._found[function]
+
+
+def _calls(graph: Graph, region: Region) -> list[Call]:
+    """The calls of a region, other than in choices, that make frames of their own."""
+    calls = (op for op in region.ops if isinstance(op, Call))
+    return [op for op in calls if not graph.functions[op.callee].memo]
 
 
 def most_of(

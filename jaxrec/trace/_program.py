@@ -124,7 +124,8 @@ class TracedProgram:
             if innermost.specialised < _NESTED:
                 error.add_note(
                     f"This is from tracing {definition.name}. Does it call a function that calls "
-                    "itself and is no rec_fn? Decorate that one too."
+                    "itself and is no rec_fn? Decorate that one too. A body calls itself by the "
+                    "name of the rec_fn: f = rec_fn(f)."
                 )
                 raise
             raise RecursionLimitError(ever_new(innermost)) from None

@@ -45,7 +45,8 @@ def mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ..
     if callee.args.tree != got.tree:
         advice = (
             "Pass a first value instead of None, an array that has room and how much is used "
-            "instead of a list that grows"
+            "instead of a list that grows, arrays of indices instead of a tree of tuples "
+            "(jaxrec.data.pack)"
         )
     return (
         f"{caller} calls {callee.name} with arguments that differ from its definition:\n  {lines}\n"
