@@ -16,12 +16,12 @@ from jaxrec.invocation._params import Params, run_invocation
 from jaxrec.primitives._alike import Batched, batched
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._primitives import run_compiled
-from jaxrec.schedule._layout import Layout, bucket
+from jaxrec.schedule._layout import Layout, bucket, power_of_two
 from jaxrec.schedule._limits import stepped_limits
 
-_ROOM = 1 << 12
-"""Calls for which an eager stepped invocation gets room before it gets as much as a recursion that
-ends may need."""
+_ROOM, _ROOM_OF_LANE = 1 << 12, 1 << 4
+"""Calls, in all and of each lane, for which an eager stepped invocation gets room before it gets as
+much as a recursion that ends may need."""
 
 
 def decide_capacity(params: Params, operands: Sequence[Any]) -> Params:
@@ -177,8 +177,9 @@ def grow(params: Params, operands: Sequence[Any], kind: str, fun: Any) -> tuple[
     key = ("room", params.lanes)
     limits = stepped_limits(program, params.executor, params.lanes)
     assert limits is not None
-    sizes = sorted({min(size, limits.calls) for size in (_ROOM, limits.depth, limits.calls)})
-    sizes = [size for size in sizes if size >= program.cache.get(key, 0)]
+    least = program.cache.get(key, max(_ROOM, power_of_two(_ROOM_OF_LANE * params.lanes)))
+    sizes = (max(size, least) for size in (least, limits.depth, limits.calls))
+    sizes = sorted({min(size, limits.calls) for size in sizes})
     for size in sizes:
         sized = dataclasses.replace(params, max_calls=size)
         try:
