@@ -146,3 +146,84 @@ def test_inside_shard_map() -> None:
     )
     found = jax.jit(sharded)(weights, xs, depths)
     np.testing.assert_allclose(found, jax.jit(run)(weights, xs, depths), rtol=1e-5, atol=1e-5)
+
+
+DRAWS: dict[str, Callable[[Any], Any]] = {
+    "bits of 8": lambda key: jax.random.bits(key, (3, 2), "uint8"),
+    "bits of 16": lambda key: jax.random.bits(key, (5,), "uint16"),
+    "bits of 32": lambda key: jax.random.bits(key, (5, 0)),
+    "a number": jax.random.uniform,
+    "normal": lambda key: jax.random.normal(key, (300,)),
+    "split": lambda key: jax.random.key_data(jax.random.split(key, (2, 3))),
+    "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 2**32 - 1)),
+    "of folded keys": lambda key: [
+        jax.random.randint(k, (4,), 0, 1000) for k in jax.random.split(jax.random.fold_in(key, 7))
+    ],
+    "choice": lambda key: jax.random.choice(key, 10, (3,), replace=False),
+}
+
+
+@pytest.mark.parametrize("lanes", [(), (1,), (7,), (2, 3)])
+@pytest.mark.parametrize("draw", DRAWS)
+def test_random_words(draw: str, lanes: tuple[int, ...]) -> None:
+    fun, keys = DRAWS[draw], jax.random.split(jax.random.key(5), lanes)
+    for _ in lanes:
+        fun = jax.vmap(fun)
+    assert "ffi_call" in names(quick(fun), keys)
+    found = jax.jit(quick(fun))(keys)
+    jax.tree.map(np.testing.assert_array_equal, found, fun(keys))
+
+
+def test_random_words_of_64_bits() -> None:
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(5), 3)
+        fun = jax.vmap(lambda key: jax.random.bits(key, (4,), "uint64"))
+        np.testing.assert_array_equal(jax.jit(quick(fun))(keys), fun(keys))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_random_words_as_set(flag: bool) -> None:
+    with jax.threefry_partitionable(flag):
+        key = jax.random.key(5)
+
+        def fun(key: Any) -> Any:
+            return jax.random.bits(key, (4,)), jax.random.key_data(jax.random.split(key, 3))
+
+        assert ("ffi_call" in names(quick(fun), key)) == flag
+        jax.tree.map(np.testing.assert_array_equal, jax.jit(quick(fun))(key), fun(key))
+
+
+@pytest.mark.parametrize(
+    ("key", "shape"), [(jax.random.key(0, impl="rbg"), 8), (jax.random.key(0), 1 << 17)]
+)
+def test_other_random_words_are_left_alone(key: jax.Array, shape: int) -> None:
+    def fun(key: Any) -> Any:
+        return jax.random.bits(key, (shape,))
+
+    assert "ffi_call" not in names(quick(fun), key)
+    np.testing.assert_array_equal(jax.jit(quick(fun))(key), fun(key))
+
+
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_draws_of_calls_are_those_of_jax(executor: str) -> None:
+    @jr.rec_fn
+    def drawn(x: Any, key: Any, n: Any) -> Any:
+        def more() -> Any:
+            left, right = jax.random.split(jax.random.fold_in(key, n))
+            kept = jax.random.bernoulli(jr.call_key(key), 0.5, x.shape)
+            y = jnp.where(kept, x, 0.5 * x) + 0.1 * jax.random.normal(right, x.shape)
+            return jnp.tanh(drawn(y, left, n - 1)) + drawn(x, right, n - 2)
+
+        return jr.cond(n <= 0, lambda: x, more)
+
+    def loss(x: Any, key: Any) -> Any:
+        return drawn(x, key, 5).sum()
+
+    x, keys = jnp.ones(80), jax.random.split(jax.random.key(3), 3)
+    run = jax.vmap(jax.value_and_grad(loss), (None, 0))
+    with jr.executor("reference"):
+        expected = [jax.value_and_grad(loss)(x, key) for key in keys]
+    expected = jax.tree.map(lambda *rows: jnp.stack(rows), *expected)
+    with jr.executor(executor):
+        found = run(x, keys)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)

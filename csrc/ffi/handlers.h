@@ -28,6 +28,11 @@ extern "C" XLA_FFI_Error* jaxrec_gather_rows(XLA_FFI_CallFrame* call_frame);
 /// row numbers (int32), pointers into them (int32 [m + 1]). Result: [m, ...].
 extern "C" XLA_FFI_Error* jaxrec_sum_rows(XLA_FFI_CallFrame* call_frame);
 
+/// Random words: `jaxrec_random`. Arguments: keys (uint32 [n, 2]), the first counter of each
+/// (uint32 [n]). Results: the two words of each block, uint32 [n, counters] each. See
+/// core/threefry.h.
+extern "C" XLA_FFI_Error* jaxrec_random(XLA_FFI_CallFrame* call_frame);
+
 /// What a wave reads, in one call: `jaxrec_read`. Arguments: numbers of waves (int32 [n, columns]),
 /// which wave; a tape and a table of its row numbers for each of `gathers`; a tape, row numbers and
 /// a table of pointers into them for each of `sums`; arrays that have to be there before. Results:

@@ -269,6 +269,7 @@ nb::dict cpu_handlers() {
   out["jaxrec_read"] = handler(&jaxrec_read);
   out["jaxrec_gather_rows"] = handler(&jaxrec_gather_rows);
   out["jaxrec_sum_rows"] = handler(&jaxrec_sum_rows);
+  out["jaxrec_random"] = handler(&jaxrec_random);
   return out;
 }
 

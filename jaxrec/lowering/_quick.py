@@ -1,6 +1,6 @@
 """What a wave computes, in the form that XLA's compiler for CPU makes the fastest code of.
 
-Three operations take longer there than they have to, which shows in narrow waves above all:
+Four operations take longer there than they have to, which shows in narrow waves above all:
 
 * *A product of few rows and a large matrix* goes to YNNPACK, which arranges the matrix anew every
   time. Given the rows as columns XLA uses its own code: `[8, 300] @ [300, 600]` takes 29 us instead
@@ -11,6 +11,7 @@ Three operations take longer there than they have to, which shows in narrow wave
   240 us instead of 410, 64 rows 970 instead of 1060.
 * *A look-up of whole rows in a table* computes an address for every element. Copying 8 rows of 150
   takes 2 us instead of 24.
+* *Random words* take long to compile: `jaxrec/lowering/_random.py`.
 
 They are replaced in the equations of a wave, after the last derivative: what stands for a look-up
 has a forward derivative only. Where `vmap` stacks cotangents, it maps what suits one of them.
@@ -29,6 +30,7 @@ from jax import lax
 from jax.extend.core import JaxprEqn
 
 from jaxrec._equation import run_inlined, varying_together
+from jaxrec.lowering._random import is_random, random_words
 from jaxrec.lowering._rows import gather_rows
 
 _ROWS_BY_MATRIX = (((1,), (0,)), ((), ()))
@@ -61,6 +63,8 @@ def _replaced(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any] | None:
         return [_narrow_product(eqn, *varying_together(values))]
     if _is_look_up(eqn):
         return [_look_up(eqn, *varying_together(values))]
+    if is_random(eqn):
+        return [random_words(eqn, *varying_together(values))]
     return None
 
 

@@ -69,12 +69,16 @@ def blank_residuals(types: Sequence[ShapedArray]) -> list[Any]:
     A linear function that leaves the `vmap` that it was made in still has them: it then runs the
     invocation once more where it can see that (`state_of`), and gives NaN where it cannot.
     """
-    # Arrays of NumPy take no program of their own, but would be constants in one that is recorded.
-    zeros = jnp.zeros if _compat.is_staged() else np.zeros
-    first, *rest = [zeros(a.shape, a.dtype) for a in types[1:]]
+    first, *rest = map(_blank, types[1:])
     if first.dtype == np.int32:  # of a schedule of executor "graph": its number of waves
         first = jnp.asarray(first).at[:1].set(-1)
     return [BLANK, first, *rest]
+
+
+def _blank(aval: ShapedArray) -> Any:
+    """Zeros. Arrays of NumPy take no program, but would be constants in one that is recorded."""
+    is_known = isinstance(aval.dtype, np.dtype) and not _compat.is_staged()
+    return (np if is_known else jnp).zeros(aval.shape, aval.dtype)
 
 
 def was_run(state: Any) -> bool:
