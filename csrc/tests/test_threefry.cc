@@ -1,3 +1,5 @@
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "core/threefry.h"
