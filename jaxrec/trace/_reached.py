@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import site
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -19,8 +20,6 @@ Place = Mapping[str, Any] | CellType | Identity
 _LIBRARIES = frozenset(
     (*sys.stdlib_module_names, "jax", "jaxlib", "jaxrec", "numpy", "flax", "optax")
 )
-
-_PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
 
 _MADE_BY_CODE = 1 << 9
 """The flag of a class that Python code has made, as C's `Py_TPFLAGS_HEAPTYPE`."""
@@ -189,7 +188,8 @@ def is_library(space: Mapping[str, Any]) -> bool:
 def _is_installed(name: str, file: str | None) -> bool:
     if name.partition(".")[0] in _LIBRARIES:
         return True
-    return file is not None and file.startswith(tuple(map(sysconfig.get_path, _PATHS)))
+    folders = *site.getsitepackages(), site.getusersitepackages()
+    return file is not None and file.startswith(tuple(f"{folder}{os.sep}" for folder in folders))
 
 
 def _is_of_library(kind: type) -> bool:
