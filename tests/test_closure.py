@@ -610,6 +610,22 @@ def test_a_method_that_an_object_replaces():
     assert float(replaced.f(1.0, 2)) == 9
 
 
+def test_a_long_chain_of_helpers():
+    chain = ["class C: pass", "c = C()", "def h0(x): return x"]
+    chain += [f"c.a{k} = 1.0\ndef h{k}(x): return h{k - 1}(x) + c.a{k}" for k in range(1, 201)]
+    module: dict[str, Any] = {}
+    exec("\n".join(chain), module)
+    helper, c = module["h200"], module["c"]
+
+    @jr.rec_fn
+    def f(x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: helper(f(x, n - 1)))
+
+    assert float(f(0.0, 2)) == 400
+    c.a1 = 2.0
+    assert float(f(0.0, 2)) == 402
+
+
 def test_functions_of_libraries_are_not_followed():
     @jr.rec_fn
     def f(x, n):

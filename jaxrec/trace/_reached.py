@@ -46,30 +46,74 @@ def reached(
 
     Functions of libraries are not followed, but for those of the module of the first one.
     """
-    pending, objects = list(functions), list(objects)
-    found: dict[int, Any] = {}
-    while True:
-        _take(pending, found)
-        own_code = [x for x in found.values() if isinstance(x, FunctionType)]
-        attributes = frozenset({"__call__"}.union(*(names(f.__code__) for f in own_code)))
-        held = [read(*place) for f in own_code for place in places(f)]
-        values = [x for v in (*held, *objects) for x in inside(v, attributes)]
-        kinds = _classes((*values, *classes), attributes)
-        home = own_code[0].__globals__ if own_code else {}
-        more = (*values, *(x for kind in kinds for x in _methods(kind, attributes)))
-        pending = [x for x in more if id(x) not in found and _is_followed(x, home)]
-        if not pending:
-            modules = [x for x in values if isinstance(x, ModuleType) and not is_library(vars(x))]
-            return Reached(own_code, [vars(x) for x in (*modules, *kinds)], attributes)
+    search = _Search(functions, objects, classes)
+    while search.pending or search.is_new:
+        if search.pending:
+            search.follow()
+        else:
+            search.look()
+    return search.result()
 
 
-def _take(pending: list[Any], found: dict[int, Any]) -> None:
-    """Moves functions among those found, with what they wrap or bind."""
-    while pending:
-        fun = pending.pop()
-        if id(fun) not in found:
-            found[id(fun)] = fun
-            pending += [x for x in (own(fun, "__wrapped__"), *behind(fun)) if x is not None]
+class _Search:
+    """What was found so far, and the functions that are still to be followed."""
+
+    def __init__(
+        self,
+        functions: Iterable[Callable[..., Any]],
+        objects: Iterable[Any],
+        classes: Iterable[type],
+    ) -> None:
+        self.pending = list(functions)
+        self._objects, self._passed = list(objects), list(classes)
+        self._found: dict[int, Any] = {}
+        self._functions: list[FunctionType] = []
+        self._variables: dict[Any, tuple[Place, str]] = {}
+        self._attributes = frozenset({"__call__"})
+        self._values: list[Any] = []
+        self._classes: list[type] = []
+        self.is_new = True
+
+    def follow(self) -> None:
+        """Takes the functions that were found last, and looks at the variables that they name."""
+        more = [x for x in self._take() if isinstance(x, FunctionType)]
+        self._functions += more
+        self._attributes = self._attributes.union(*(names(f.__code__) for f in more))
+        named = {(id(place), name): (place, name) for f in more for place, name in places(f)}
+        self._variables |= named
+        self._find(x for at in named.values() for x in inside(read(*at), self._attributes))
+        self.is_new = True
+
+    def look(self) -> None:
+        """Looks at all variables, objects and classes, for the attributes that are named by now."""
+        held = [read(*at) for at in self._variables.values()]
+        self._values = [x for v in (*held, *self._objects) for x in inside(v, self._attributes)]
+        self._classes = _classes((*self._values, *self._passed), self._attributes)
+        methods = (x for kind in self._classes for x in _methods(kind, self._attributes))
+        self._find((*self._values, *methods))
+        self.is_new = False
+
+    def result(self) -> Reached:
+        """What was found."""
+        modules = [x for x in self._values if isinstance(x, ModuleType)]
+        own_modules = [x for x in modules if not is_library(vars(x))]
+        spaces = [vars(x) for x in (*own_modules, *self._classes)]
+        return Reached(self._functions, spaces, self._attributes)
+
+    def _take(self) -> Iterator[Any]:
+        """What is still to be followed, with what it wraps or binds."""
+        while self.pending:
+            fun = self.pending.pop()
+            if id(fun) not in self._found:
+                self._found[id(fun)] = fun
+                self.pending += [
+                    x for x in (own(fun, "__wrapped__"), *behind(fun)) if x is not None
+                ]
+                yield fun
+
+    def _find(self, values: Iterable[Any]) -> None:
+        home = self._functions[0].__globals__ if self._functions else {}
+        self.pending = [x for x in values if id(x) not in self._found and _is_followed(x, home)]
 
 
 def places(fun: FunctionType) -> Iterator[tuple[Place, str]]:
