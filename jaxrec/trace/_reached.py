@@ -96,8 +96,8 @@ class _Search:
     def result(self) -> Reached:
         """What was found."""
         modules = [x for x in self._values if isinstance(x, ModuleType)]
-        own_modules = [x for x in modules if not is_library(vars(x))]
-        spaces = [vars(x) for x in (*own_modules, *self._classes)]
+        spaces: list[Mapping[str, Any]] = [vars(x) for x in modules if not is_library(vars(x))]
+        spaces += [vars(x) for x in self._classes]
         return Reached(self._functions, spaces, self._attributes)
 
     def _take(self) -> Iterator[Any]:
