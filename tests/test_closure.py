@@ -610,6 +610,30 @@ def test_a_method_that_an_object_replaces():
     assert float(replaced.f(1.0, 2)) == 9
 
 
+class Counted:
+    made = 0
+
+    def __init__(self, k):
+        self.k = k
+        Counted.made += 1
+
+    def __call__(self, x):
+        return self.k * x
+
+
+def test_what_making_an_object_changes_is_not_looked_at():
+    counted = Counted(2.0)
+
+    @jr.rec_fn
+    def f(x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: counted(f(x, n - 1)))
+
+    f(1.0, 2)
+    (traced, *_) = f._cache.values()
+    Counted(3.0)
+    assert traced.closure.holds()
+
+
 def test_a_long_chain_of_helpers():
     chain = ["class C: pass", "c = C()", "def h0(x): return x"]
     chain += [f"c.a{k} = 1.0\ndef h{k}(x): return h{k - 1}(x) + c.a{k}" for k in range(1, 201)]

@@ -25,6 +25,10 @@ _MADE_BY_CODE = 1 << 9
 """The flag of a class that Python code has made, as C's `Py_TPFLAGS_HEAPTYPE`."""
 
 
+_MAKING = frozenset(("__init__", "__new__", "__del__"))
+"""Methods that run where an object is made, or goes."""
+
+
 class Reached(NamedTuple):
     """What some functions lead to.
 
@@ -89,7 +93,10 @@ class _Search:
         held = [read(*at) for at in self._variables.values()]
         self._values = [x for v in (*held, *self._objects) for x in inside(v, self._attributes)]
         self._classes = _classes((*self._values, *self._passed), self._attributes)
-        methods = (x for kind in self._classes for x in _methods(kind, self._attributes))
+        named = {x for x in self._values if isinstance(x, type)}
+        methods = (
+            x for kind in self._classes for x in _methods(kind, self._attributes, kind in named)
+        )
         self._find((*self._values, *methods))
         self.is_new = False
 
@@ -189,12 +196,13 @@ def _class(value: Any) -> type | None:
     return None if isinstance(value, (*WHOLE, FunctionType, ModuleType)) else type(value)
 
 
-def _methods(of: type, attributes: frozenset[str]) -> list[Any]:
-    """What a class has under some names, or Python calls."""
+def _methods(of: type, attributes: frozenset[str], is_named: bool) -> list[Any]:
+    """What a class has under some names, or Python calls; of one not named, that of its objects."""
     return [
         x
         for name, x in vars(of).items()
-        if name in attributes or (name.startswith("__") and name.endswith("__"))
+        if name in attributes
+        or (name.startswith("__") and name.endswith("__") and (is_named or name not in _MAKING))
     ]
 
 
