@@ -428,6 +428,53 @@ CHANGED = {
         "def body(x): return C.m(x)",
         "K = 5.0",
     ),
+    "a method of a class that inherits another": (
+        "class B:\n def m(self, x): return 2.0 * x\nclass C(B): pass\nc = C()\n"
+        "def body(x): return c.m(x)",
+        "C.m = lambda self, x: 5.0 * x",
+    ),
+    "an attribute of a class that inherits another": (
+        "class B: gain = 2.0\nclass C(B): pass\ndef body(x): return x * C.gain",
+        "C.gain = 5.0",
+    ),
+    "what a method of an object in a class names": (
+        "K = 2.0\nclass D:\n def m(self, x): return K * x\nclass C: d = D()\n"
+        "def body(x): return C.d.m(x)",
+        "K = 5.0",
+    ),
+    "what a helper in a class names": (
+        "K = 2.0\ndef h(x): return K * x\nclass C: helpers = {'h': h}\n"
+        "def body(x): return C.helpers['h'](x)",
+        "K = 5.0",
+    ),
+    "what a partial method names": (
+        "import functools\nK = 2.0\nclass C:\n def m(self, k, x): return K * k * x\n"
+        " once = functools.partialmethod(m, 1.0)\nc = C()\ndef body(x): return c.once(x)",
+        "K = 5.0",
+    ),
+    "the code of a static method": (
+        "class C:\n @staticmethod\n def m(x): return 2.0 * x\ndef body(x): return C.m(x)",
+        "C.m.__code__ = (lambda x: 5.0 * x).__code__",
+    ),
+    "the code of a property": (
+        "class C: gain = property(lambda self: 2.0)\nc = C()\ndef body(x): return x * c.gain",
+        "C.gain.fget.__code__ = (lambda self: 5.0).__code__",
+    ),
+    "an object beside a long list": (
+        "class C: pass\nc = C()\nc.gain, c.words = 2.0, ['a'] * 2000\n"
+        "def body(x): return x * c.gain if c.words else x",
+        "c.gain = 5.0",
+    ),
+    "an object of a library that makes attributes up": (
+        "import site, types\nm = types.ModuleType('configs')\n"
+        "m.__file__ = site.getsitepackages()[0] + '/configs.py'\n"
+        "import sys\nsys.modules['configs'] = m\n"
+        "exec('class C:\\n def __init__(self): self.__dict__[\"_f\"] = {}\\n'\n"
+        "     ' def __getattr__(self, k): return self._f[k]\\n'\n"
+        "     ' def __setattr__(self, k, v): self._f[k] = v\\n', vars(m))\n"
+        "c = m.C()\nc.gain = 2.0\ndef body(x): return x * c.gain",
+        "c.gain = 5.0",
+    ),
     "an object that the body makes": (
         "K = 2.0\nclass C:\n def __call__(self, x): return K * x\ndef body(x): return C()(x)",
         "K = 5.0",
@@ -608,6 +655,24 @@ def test_a_method_that_an_object_replaces():
     assert float(replaced.f(1.0, 2)) == 4
     setattr(replaced, "times", lambda x: 3 * x)  # noqa: B010 (pyright knows it as a method)
     assert float(replaced.f(1.0, 2)) == 9
+
+
+@pytest.mark.parametrize("rule", [jax.custom_vjp, jax.custom_jvp])
+def test_what_a_derivative_rule_names(rule, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 2.0)
+    same = rule(lambda x: x)
+    if rule is jax.custom_vjp:
+        same.defvjp(lambda x: (x, None), lambda _, g: (FACTOR * g,))
+    else:
+        same.defjvp(lambda at, by: (at[0], FACTOR * by[0]))
+
+    @jr.rec_fn
+    def f(x, n):
+        return jr.cond(n <= 0, lambda: x, lambda: same(f(x, n - 1)))
+
+    assert float(jax.grad(f)(1.0, 2)) == 4
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3.0)
+    assert float(jax.grad(f)(1.0, 2)) == 9
 
 
 class Counted:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec.trace._instance import Definition, Identity
-from jaxrec.trace._parts import BY_IDENTITY, MISSING, WHOLE, has, inside, own
+from jaxrec.trace._parts import BY_IDENTITY, MISSING, WHOLE, Look, has, own
 from jaxrec.trace._reached import Place, lasting, places, reached, read
 
 Function = Callable[..., Any]
@@ -46,20 +46,24 @@ class Closure:
         classes: Iterable[type] = (),
         is_passing: Callable[[Any], bool] = lambda _: False,
     ) -> None:
-        found, spaces, attributes = reached(functions, [x.value for x in objects], classes)
+        found, shared, attributes = reached(functions, [x.value for x in objects], classes)
         found = lasting(found, attributes, is_passing)
-        named = [place for f in found for place in places(f)]
-        named += [(space, name) for space in spaces for name in attributes if name in space]
-        distinct = {(id(place), name): (place, name) for place, name in named}
+        named = [(place, name) for f in found for place, name in places(f)]
+        named = [at for at in named if read(*at) is not MISSING]  # else it is one of Python's own
+        distinct = {(id(place), name): (place, name) for place, name in (*named, *shared)}
         of_objects = ((x, name) for x in objects for name in attributes if has(x.value, name))
-        variables = [_Variable(*at, attributes) for at in (*distinct.values(), *of_objects)]
-        stay = (v for v in variables if not v.is_of_object_with(is_passing))
-        self._variables: list[_Variable] | None = [v for v in stay if v.may_change]
+        looks = Look(attributes), Look(attributes)
+        variables = [_Variable(*at, *looks) for at in (*distinct.values(), *of_objects)]
+        self._attributes = attributes
+        self._variables: list[_Variable] | None = [
+            v for v in variables if v.may_change and not v.is_of_object_with(is_passing)
+        ]
 
     def holds(self) -> bool:
         """Whether the functions close over the same now."""
         variables = self._variables  # which another thread may let go of
-        return variables is not None and all(map(_Variable.holds, variables))
+        look = Look(self._attributes)
+        return variables is not None and all(v.holds(look) for v in variables)
 
     def let_go(self) -> None:
         """Forgets what they close over: what was traced of them is of no use from now on."""
@@ -110,17 +114,18 @@ class _Variable:
     Args:
         place: the variables of a module, or of an object, or that of an enclosing function.
         name: its name in the module or the object.
-        attributes: those of objects that are looked at.
+        look: a look at its value.
+        again: another one.
     """
 
-    def __init__(self, place: Place, name: str, attributes: frozenset[str]) -> None:
-        self._place, self._name, self._attributes = place, name, attributes
+    def __init__(self, place: Place, name: str, look: Look, again: Look) -> None:
+        self._place, self._name = place, name
         self._value = read(place, name)
         is_function = isinstance(self._value, FunctionType)
         self._code = self._value.__code__ if is_function else None
-        found = inside(self._value, attributes)
+        found = look.inside(self._value)
         # What differs from itself says nothing.
-        comparable = _are_same(found, inside(self._value, attributes))
+        comparable = _are_same(found, again.inside(self._value))
         self._inside = found if comparable else [self._value]
         has_parts = len(self._inside) != 1 or self._inside[0] is not self._value
         self._is_whole = is_function or (
@@ -134,16 +139,14 @@ class _Variable:
 
     @property
     def may_change(self) -> bool:
-        """Whether there is such a variable: a name may be one of Python's own, or of a class."""
-        if isinstance(self._value, ModuleType):
-            return False
-        return self._value is not MISSING or isinstance(self._place, Identity)
+        """Whether it is no module, whose attributes are variables of their own."""
+        return not isinstance(self._value, ModuleType)
 
     def is_of_object_with(self, is_passing: Callable[[Any], bool]) -> bool:
         """Whether it is of an object, and holds a value that is gone then, see `Closure`."""
         return isinstance(self._place, Identity) and any(map(is_passing, self._inside))
 
-    def holds(self) -> bool:
+    def holds(self, look: Look) -> bool:
         """Whether it holds the same now; of an object that is gone, nothing can change."""
         if isinstance(self._place, Identity) and self._place.value is None:
             return True
@@ -151,7 +154,7 @@ class _Variable:
         if self._is_whole:
             is_same = _is_same(value, self._value)
             return is_same and (self._code is None or value.__code__ is self._code)
-        return _are_same(inside(value, self._attributes), self._inside)
+        return _are_same(look.inside(value), self._inside)
 
 
 def _are_same(now: Sequence[Any], before: Sequence[Any]) -> bool:

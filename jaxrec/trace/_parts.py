@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import (
     CodeType,
     FunctionType,
@@ -37,31 +37,72 @@ _OPAQUE = (*WHOLE, FunctionType, ModuleType)
 """Types whose values have no attributes that count."""
 
 
-def inside(value: Any, attributes: frozenset[str]) -> list[Any]:
-    """What may change in a variable: the values and the structure of a pytree, attributes."""
-    found: list[Any] = []
-    pending, seen = [value], set[int]()
-    try:
+class Look:
+    """A look at values and what is inside of them, each looked at once.
+
+    Args:
+        attributes: the names of the attributes that are looked at.
+    """
+
+    def __init__(self, attributes: frozenset[str]) -> None:
+        self._attributes = attributes
+        self._seen: dict[int, tuple[Any, list[Any]]] = {}
+        self._of_classes: dict[type, frozenset[str]] = {}
+
+    def inside(self, value: Any) -> list[Any]:
+        """What may change in a value: itself, or its parts and structure, and attributes.
+
+        Of what has very many parts it is the value alone.
+        """
+        seen = self._seen.get(id(value))
+        if seen is None:
+            try:
+                seen = value, self._inside(value)
+            except Exception:  # whatever the code of an object raises
+                seen = value, [value]
+            self._seen[id(value)] = seen
+        return seen[1]
+
+    def _inside(self, value: Any) -> list[Any]:
+        found: list[Any] = []
+        pending, seen = [value], set[int]()
         while pending:
             x = pending.pop()
-            if isinstance(x, BY_IDENTITY) or id(x) in seen:
+            if isinstance(x, WHOLE) or id(x) in seen:
                 found.append(x)
                 continue
+            seen.add(id(x))
             level = _level(x)
             if level is not None:
-                seen.add(id(x))
-                found += [type(x), level[1]]
-                pending += reversed(list(level[0]))
+                structure, parts = [type(x), level[1]], list(level[0])
             else:
-                found.append(x)
-                if x is value or not isinstance(x, _OPAQUE):
-                    seen.add(id(x))
-                    pending += _attributes(x, attributes)
-            if len(found) > _MOST:
-                return [value]
-    except Exception:  # whatever the code of an object raises
-        return [value]
-    return found
+                structure, parts = [x], self._parts(x) if x is value or _is_open(x) else []
+            if len(found) + len(pending) + len(parts) > _MOST:
+                structure, parts = [x], []
+            found += structure
+            pending += reversed(parts)
+        return found
+
+    def _parts(self, value: Any) -> list[Any]:
+        """The attributes of an object, less those of functions; all, if it makes some up."""
+        if own(value, "__wrapped__") is not None:
+            return []
+        if of_class(type(value), "__getattr__") is not None:
+            return list(_variables(value).values())
+        names = self._attributes.intersection(_variables(value)) | self._of_class(type(value))
+        return [x for name in sorted(names) if (x := attribute(value, name)) is not MISSING]
+
+    def _of_class(self, kind: type) -> frozenset[str]:
+        """The attributes that a class has for its objects."""
+        if kind not in self._of_classes:
+            has = (self._attributes.intersection(vars(base)) for base in kind.__mro__)
+            self._of_classes[kind] = frozenset().union(*has)
+        return self._of_classes[kind]
+
+
+def _is_open(value: Any) -> bool:
+    """Whether the attributes of a value count."""
+    return not isinstance(value, _OPAQUE)
 
 
 def _level(value: Any) -> tuple[Iterable[Any], Any] | None:
@@ -76,6 +117,10 @@ def _level(value: Any) -> tuple[Iterable[Any], Any] | None:
         return (value.__func__, value.__self__), None
     if isinstance(value, functools.partial):
         return (value.func, *value.args, *value.keywords.values()), tuple(value.keywords)
+    if isinstance(value, staticmethod | classmethod):
+        return (value.__func__,), value
+    if isinstance(value, property):
+        return (value.fget,), value
     return jax.tree_util.default_registry.flatten_one_level(value)
 
 
@@ -89,13 +134,6 @@ def of_class(kind: type, name: str) -> Any:
     return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
-def _attributes(value: Any, names: frozenset[str]) -> list[Any]:
-    """The attributes of an object by these names, less those of functions."""
-    if own(value, "__wrapped__") is not None:
-        return []
-    return [x for name in sorted(names) if (x := attribute(value, name)) is not MISSING]
-
-
 def attribute(value: Any, name: str) -> Any:
     """What an object has under a name, which may be in a slot, or the data that its class has."""
     default = of_class(type(value), name)
@@ -103,10 +141,15 @@ def attribute(value: Any, name: str) -> Any:
         return getattr(value, name, MISSING)
     if default is None or hasattr(type(default), "__get__"):
         default = MISSING
+    return _variables(value).get(name, default)
+
+
+def _variables(value: Any) -> Mapping[str, Any]:
+    """The variables of an object; none if it has no dictionary, or hides it."""
     try:
-        return vars(value).get(name, default)
-    except Exception:  # it has no dictionary, or hides it
-        return default
+        return vars(value)
+    except Exception:  # whatever the code of an object raises
+        return {}
 
 
 def own(value: Any, name: str) -> Any:

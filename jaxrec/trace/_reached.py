@@ -6,19 +6,22 @@ import functools
 import os
 import site
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import jax
+
 from jaxrec.trace._code import chains, codes, global_names, names
 from jaxrec.trace._instance import Identity
-from jaxrec.trace._parts import MISSING, WHOLE, attribute, inside, own
+from jaxrec.trace._parts import MISSING, WHOLE, Look, attribute, of_class, own
 
 Place = Mapping[str, Any] | CellType | Identity
 """Where a variable is: those of a module or of a class, one of a function, or an object."""
 
 _LIBRARIES = frozenset(
-    (*sys.stdlib_module_names, "jax", "jaxlib", "jaxrec", "numpy", "flax", "optax")
+    (*sys.builtin_module_names, "jax", "jaxlib", "jaxrec", "numpy", "flax", "optax")
 )
 
 _MADE_BY_CODE = 1 << 9
@@ -34,12 +37,13 @@ class Reached(NamedTuple):
 
     Attributes:
         functions: those, what they wrap, and helpers and methods that they name.
-        spaces: the variables of modules and classes that they name or have objects of.
+        shared: attributes, by place and name, of modules and classes that they name or have
+            objects of; those of a class may be of one that it inherits from.
         attributes: all names of attributes in them.
     """
 
     functions: list[FunctionType]
-    spaces: list[Mapping[str, Any]]
+    shared: list[tuple[Place, str]]
     attributes: frozenset[str]
 
 
@@ -85,27 +89,44 @@ class _Search:
         self._attributes = self._attributes.union(*(names(f.__code__) for f in more))
         named = {(id(place), name): (place, name) for f in more for place, name in places(f)}
         self._variables |= named
-        self._find(x for at in named.values() for x in inside(read(*at), self._attributes))
+        look = Look(self._attributes)
+        self._find(x for at in named.values() for x in look.inside(read(*at)))
         self.is_new = True
 
     def look(self) -> None:
         """Looks at all variables, objects and classes, for the attributes that are named by now."""
+        look, before = Look(self._attributes), self._classes
         held = [read(*at) for at in self._variables.values()]
-        self._values = [x for v in (*held, *self._objects) for x in inside(v, self._attributes)]
+        held += [vars(kind)[name] for kind in before for name in self._own_names(kind)]
+        self._values = [x for v in (*held, *self._objects) for x in look.inside(v)]
         self._classes = _classes((*self._values, *self._passed), self._attributes)
         named = {x for x in self._values if isinstance(x, type)}
         methods = (
             x for kind in self._classes for x in _methods(kind, self._attributes, kind in named)
         )
         self._find((*self._values, *methods))
-        self.is_new = False
+        self.is_new = len(self._classes) > len(before)
 
     def result(self) -> Reached:
         """What was found."""
-        modules = [x for x in self._values if isinstance(x, ModuleType)]
-        spaces: list[Mapping[str, Any]] = [vars(x) for x in modules if not is_library(vars(x))]
-        spaces += [vars(x) for x in self._classes]
-        return Reached(self._functions, spaces, self._attributes)
+        modules = {id(x): x for x in self._values if isinstance(x, ModuleType)}
+        spaces: list[Mapping[str, Any]] = [vars(x) for x in modules.values()]
+        data: list[tuple[Place, str]] = [
+            (space, name)
+            for space in spaces
+            if not is_library(space)
+            for name in self._attributes.intersection(space)
+        ]
+        data += [
+            (vars(kind), name)
+            for kind in self._classes
+            for name in self._attributes
+            if of_class(kind, name) is not None
+        ]
+        return Reached(self._functions, data, self._attributes)
+
+    def _own_names(self, kind: type) -> frozenset[str]:
+        return self._attributes.intersection(vars(kind))
 
     def _take(self) -> Iterator[Any]:
         """What is still to be followed, with what it wraps or binds."""
@@ -156,8 +177,9 @@ def lasting(
 ) -> list[FunctionType]:
     """Some functions less those, made by others of them, that lead to what is gone soon."""
     inner = {code for f in functions for code in codes(f.__code__) if code is not f.__code__}
+    look = Look(attributes)
     holds = {
-        id(f): [x for place in places(f) for x in inside(read(*place), attributes)]
+        id(f): [x for place in places(f) for x in look.inside(read(*place))]
         for f in functions
         if f.__code__ in inner
     }
@@ -209,8 +231,12 @@ def _methods(of: type, attributes: frozenset[str], is_named: bool) -> list[Any]:
 def behind(fun: Any) -> tuple[Any, ...]:
     """What a callable or a descriptor calls, where it is no function itself."""
     match fun:
-        case functools.partial() | functools.cached_property():
+        case functools.partial() | functools.partialmethod() | functools.cached_property():
             return (fun.func,)
+        case jax.custom_vjp():
+            return tuple(filter(None, (fun.fwd, fun.bwd)))
+        case jax.custom_jvp():
+            return tuple(filter(None, (fun.jvp,)))
         case MethodType() | staticmethod() | classmethod():
             return (fun.__func__,)
         case property():
@@ -240,7 +266,7 @@ def is_library(space: Mapping[str, Any]) -> bool:
 def _is_installed(name: str, file: str | None) -> bool:
     if name.partition(".")[0] in _LIBRARIES:
         return True
-    folders = *site.getsitepackages(), site.getusersitepackages()
+    folders = sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()
     return file is not None and file.startswith(tuple(f"{folder}{os.sep}" for folder in folders))
 
 
