@@ -426,21 +426,23 @@ def rec_fn(
     of installed libraries. One that is defined inside the body of another may close over what that
     body computes: its calls pass it on. Not seen is what is written into a NumPy array or a set in
     place, or into a pytree of more than 1,000 values, and what is reached otherwise, as by default
-    arguments, `getattr` with a computed name, or a helper that `jax.jit` has compiled.
+    arguments, imports in the body, `getattr` with a computed name, a context variable, or a helper
+    that `jax.jit` has compiled.
 
     Args:
         fun: a pure function of pytrees of arrays.
         out: the type of the result, a pytree of `jax.ShapeDtypeStruct` or a function of the
             arguments that gives it. Without it, that of a branch that makes no recursive call.
         max_calls: a bound on the calls of one invocation, all examples together, iterations of
-            loops with calls included; examples of `jax.vmap` that make the same calls count once.
-            Needed only under `jit`, and only where it does not follow from the arguments (the
-            nodes of an array of N nodes: N calls). It also pays there for scalar recursion over
-            hundreds of lanes that make the same calls: they are computed together then, up to ten
-            times as fast as one after the other. Without it a recursion is stopped at 10,000,000
-            calls, or 1,048,576 nested ones; one whose control is computed from arrays at 2,097,152
-            calls, or fewer where their values take more than 1 GiB, or
-            some seconds (16,384 nested ones on executor "host"). The value of a function of
+            loops with calls included, and those of the helpers that loops and lanes of `jax.vmap`
+            become (`f.schedule(...).num_calls` counts them); examples of `jax.vmap` that make the
+            same calls count once. Needed only under `jit`, and only where it does not follow from
+            the arguments (the nodes of an array of N nodes: N calls). It also pays there for scalar
+            recursion over hundreds of lanes that make the same calls: they are computed together
+            then, up to ten times as fast as one after the other. Without it a recursion is stopped
+            at 10,000,000 calls, or 1,048,576 nested ones; one whose control is computed from arrays
+            at 2,097,152 calls, or fewer where their values take more than 1 GiB, or some seconds
+            (16,384 nested ones on executor "host"). The value of a function of
             scalars and arrays of up to 64 elements alone takes no memory for each call, so there
             only nested calls are limited.
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.

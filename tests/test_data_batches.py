@@ -192,6 +192,8 @@ def test_nodes_in_several_places() -> None:
     ):
         with pytest.raises(ValueError, match=r"batches: node [02] is in several places"):
             batches(wrong, 1)
+    with pytest.raises(ValueError, match=r"got arrays of the types .*'child': 'float.*integers"):
+        batches(dataclasses.replace(forest, child=np.array([0.5, -1, -1, -1])), 1)
     with pytest.raises(ValueError, match="batches: got a forest without roots"):
         batches(dataclasses.replace(forest, roots=np.zeros(0, np.int32)), 1)
     with pytest.raises(ValueError, match="got 4 as child of a node in a forest of 4 nodes"):

@@ -42,6 +42,21 @@ def test_minibatches_add_up(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_wrong_trees_and_vectors(kind):
+    make, forest_of = KINDS[kind]
+    model, forest = make(4, 3, 5, 2, rngs=nnx.Rngs(0)), forest_of(TOKEN, PARENT)
+    other = {"drnn": data.dependency_forest, "top_down": data.ordered_forest}[kind](TOKEN, PARENT)
+    with pytest.raises(TypeError, match=rf"{make.__name__} reads a .*got an object of type"):
+        model.loss(other, jnp.ones((TREES, 2)))
+    with pytest.raises(ValueError, match=r"condition of shape \(4,\), expected \[trees, 2\]"):
+        model.loss(forest, jnp.ones(TREES))
+    with pytest.raises(ValueError, match=r"condition of shape \(4, 3\), expected \[trees, 2\]"):
+        model.generate(jnp.ones((TREES, 3)), 2, *([3] if kind == "drnn" else []))
+    with pytest.raises(ValueError, match="got 3 vectors of condition for 4 trees"):
+        model.loss(forest, jnp.ones((3, 2)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_weights_that_are_zero_or_too_few(kind):
     make, forest_of = KINDS[kind]
     model, forest = make(4, 3, 5, 2, rngs=nnx.Rngs(0)), forest_of(TOKEN, PARENT)

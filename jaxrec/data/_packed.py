@@ -70,6 +70,10 @@ def check_arrays(forest: Packed, caller: str) -> None:
         raise ValueError(
             f"{caller}: got arrays of nodes of shapes {shapes}, expected one length for all"
         )
+    wrong = {n: forest.column(n).dtype for n in (*forest.columns, "roots")}
+    wrong = {n: str(t) for n, t in wrong.items() if not np.issubdtype(t, np.integer)}
+    if wrong:
+        raise ValueError(f"{caller}: got arrays of the types {wrong}, expected integers")
     for name in forest.links:
         _check_range(caller, f"{name} of a node", forest.column(name), NONE, nodes)
     _check_range(caller, "root", forest.column("roots"), 0, nodes)

@@ -55,6 +55,17 @@ def check_same_dims(model: str, embed_dim: int, hidden_dim: int) -> None:
         )
 
 
+def check_forest(model: str, reads: type, forest: Any) -> None:
+    """Raises ``TypeError`` unless a forest is of the class that a model reads."""
+    if not isinstance(forest, reads):
+        raise TypeError(
+            f"{model} reads a jaxrec.data.{reads.__name__}, got an object of type "
+            f"{type(forest).__name__}. jaxrec.data.pack makes a Forest, ordered_forest and "
+            "pack_ordered an OrderedForest, dependency_forest a DependencyForest; a batch has its "
+            "forest as batch.forest."
+        )
+
+
 def best(scores: jax.Array) -> jax.Array:
     """The first index, int32, of the greatest of the scores ``[n]``: argmax by two reductions.
 
@@ -138,12 +149,7 @@ class TreeClassifier(nnx.Module):
         Raises:
             TypeError: The forest is of another class than the model reads.
         """
-        if not isinstance(forest, self.reads):
-            raise TypeError(
-                f"{type(self).__name__} reads a jaxrec.data.{self.reads.__name__}, got an object "
-                f"of type {type(forest).__name__}. jaxrec.data.pack makes a Forest, "
-                "jaxrec.data.ordered_forest and jaxrec.data.pack_ordered an OrderedForest."
-            )
+        check_forest(type(self).__name__, self.reads, forest)
         nodes = forest.num_nodes
         states = self.states(forest)
         hidden = states.hidden

@@ -79,6 +79,8 @@ class DRNN(TreeGenerator):
         1
     """
 
+    reads = OrderedForest
+
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the recursion."""
         gates = 3 * hidden_dim
@@ -122,7 +124,12 @@ class DRNN(TreeGenerator):
 
         Returns:
             A scalar, in nats a tree (equation 8 of the paper).
+
+        Raises:
+            TypeError: The forest is of another class.
+            ValueError: `condition` or `weight` is of another shape.
         """
+        self.check(forest, condition)
         weights = self.weights()
         parent, sibling = self._origins(condition)
         _, calls = jr.collect(read_ordered, in_axes=(None, None, 0, 0, 0))(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxrec.models._classifier import EMBEDDING_RANGE, check_sizes, symmetric_uniform
+from jaxrec.models._classifier import (
+    EMBEDDING_RANGE,
+    check_forest,
+    check_sizes,
+    symmetric_uniform,
+)
 
 
 class TreeGenerator(nnx.Module):
@@ -20,10 +26,13 @@ class TreeGenerator(nnx.Module):
     more than there are words: the start, which stands in front of the roots.
 
     Attributes:
+        reads: The class of the forests that the model learns from.
         vocab_size: Number of words, and the number of the start.
         embed: The word vectors, ``embed.embedding [vocab_size + 1, embed_dim]``.
         first: The linear layer from a vector to the first state.
     """
+
+    reads: ClassVar[type] = object
 
     def __init__(
         self,
@@ -52,7 +61,22 @@ class TreeGenerator(nnx.Module):
 
     def first_states(self, condition: jax.Array) -> jax.Array:
         """The states in front of the roots ``[trees, H]``, from ``condition [trees, ...]``."""
+        size = self.first.in_features
+        if jnp.ndim(condition) != 2 or condition.shape[1] != size:
+            raise ValueError(
+                f"{type(self).__name__}: got condition of shape {jnp.shape(condition)}, expected "
+                f"[trees, {size}], a vector for each tree"
+            )
         return jnp.tanh(self.first(condition))
+
+    def check(self, forest: Any, condition: jax.Array) -> None:
+        """Raises unless a forest is of the class that the model reads, with a vector a tree."""
+        check_forest(type(self).__name__, self.reads, forest)
+        if len(condition) != forest.num_trees:
+            raise ValueError(
+                f"{type(self).__name__}: got {len(condition)} vectors of condition for "
+                f"{forest.num_trees} trees"
+            )
 
 
 def tree_shares(weight: jax.Array | None, num_trees: int, tree: jax.Array) -> jax.Array | float:

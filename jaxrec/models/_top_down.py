@@ -83,6 +83,8 @@ class TopDownTreeLSTM(TreeGenerator):
         1
     """
 
+    reads = DependencyForest
+
     def make_cells(self, embed_dim: int, hidden_dim: int, rngs: nnx.Rngs) -> None:
         """Makes the parameters of the recursion."""
         gates = [
@@ -117,7 +119,12 @@ class TopDownTreeLSTM(TreeGenerator):
 
         Returns:
             A scalar, in nats a tree.
+
+        Raises:
+            TypeError: The forest is of another class.
+            ValueError: `condition` or `weight` is of another shape.
         """
+        self.check(forest, condition)
         weights, h = self.weights(), self.first_states(condition)
         start = jnp.int32(self.vocab_size)
         _, calls = jr.collect(read_tree, in_axes=(None, None, 0, None, None, 0, 0))(
