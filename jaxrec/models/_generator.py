@@ -72,10 +72,10 @@ class TreeGenerator(nnx.Module):
     def check(self, forest: Any, condition: jax.Array) -> None:
         """Raises unless a forest is of the class that the model reads, with a vector a tree."""
         check_forest(type(self).__name__, self.reads, forest)
-        if len(condition) != forest.num_trees:
+        if jnp.shape(condition)[:1] != (forest.num_trees,):
             raise ValueError(
-                f"{type(self).__name__}: got {len(condition)} vectors of condition for "
-                f"{forest.num_trees} trees"
+                f"{type(self).__name__}: got condition of shape {jnp.shape(condition)} for "
+                f"{forest.num_trees} trees, expected a vector for each tree"
             )
 
 

@@ -10,6 +10,9 @@ from jaxrec.graph._ir import Call, Graph, Region, Switch
 from jaxrec.split._cells import Cell, Cells
 from jaxrec.split._program import CellSpec
 
+_DEEPEST = 32
+"""How many calls inside one another are looked at for what a call surely calls."""
+
 
 def sure_calls(graph: Graph, cells: Cells) -> dict[Cell, int]:
     """For each cell, the frames that a frame surely adds if it fires the cell.
@@ -19,37 +22,37 @@ def sure_calls(graph: Graph, cells: Cells) -> dict[Cell, int]:
     """
     found: dict[Cell, int] = {}
 
-    def visit(region: Region, outside: int) -> None:
-        calls = outside + sum(below(op.callee) for op in _calls(graph, region))
+    def visit(region: Region, outside: int, known: dict[int, int]) -> None:
+        calls = outside + sum(_below(graph, op.callee, known) for op in _calls(graph, region))
         for level in cells.blocks[region].levels:
             if level.cell is not None:
                 found[level.cell] = calls
             for op in level.ops:
                 if isinstance(op, Switch):
                     for inner in op.regions:
-                        visit(inner, calls)
+                        visit(inner, calls, known)
 
     for number, function in enumerate(graph.functions):
-        below = _Below(graph, number)
-        visit(function.body, 0)
+        visit(function.body, 0, {number: 1})
     return found
 
 
-class _Below:
-    """How many frames a call of a function is at least: itself, and what it surely calls.
+def _below(graph: Graph, function: int, known: dict[int, int], depth: int = 0) -> int:
+    """How many frames a call is at least: itself, and what it surely calls.
 
-    Frames of the function `above`, and of one that calls itself in any case, count as one.
+    Args:
+        graph: the program.
+        function: the one that is called.
+        known: those that have been counted; one that calls itself in any case counts as one.
+        depth: how many calls it is inside of.
     """
-
-    def __init__(self, graph: Graph, above: int) -> None:
-        self._graph, self._found = graph, {above: 1}
-
-    def __call__(self, function: int) -> int:
-        if function not in self._found:
-            self._found[function] = 1
-            calls = _calls(self._graph, self._graph.functions[function].body)
-            self._found[function] = 1 + sum(self(op.callee) for op in calls)
-        return self._found[function]
+    if function not in known:
+        if depth == _DEEPEST:
+            return 1
+        known[function] = 1
+        calls = _calls(graph, graph.functions[function].body)
+        known[function] += sum(_below(graph, op.callee, known, depth + 1) for op in calls)
+    return known[function]
 
 
 def _calls(graph: Graph, region: Region) -> list[Call]:

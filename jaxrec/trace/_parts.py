@@ -72,11 +72,11 @@ class Look:
                 found.append(x)
                 continue
             seen.add(id(x))
-            level = _level(x)
+            level, is_open = _level(x), x is value or not isinstance(x, _OPAQUE)
             if level is not None:
                 structure, parts = [type(x), level[1]], list(level[0])
             else:
-                structure, parts = [x], self._parts(x) if x is value or _is_open(x) else []
+                structure, parts = [x], self._parts(x) if is_open else []
             if len(found) + len(pending) + len(parts) > _MOST:
                 structure, parts = [x], []
             found += structure
@@ -98,11 +98,6 @@ class Look:
             has = (self._attributes.intersection(vars(base)) for base in kind.__mro__)
             self._of_classes[kind] = frozenset().union(*has)
         return self._of_classes[kind]
-
-
-def _is_open(value: Any) -> bool:
-    """Whether the attributes of a value count."""
-    return not isinstance(value, _OPAQUE)
 
 
 def _level(value: Any) -> tuple[Iterable[Any], Any] | None:
