@@ -87,9 +87,9 @@ class Look:
         """The attributes of an object, less those of functions; all, if it makes some up."""
         if own(value, "__wrapped__") is not None:
             return []
-        if of_class(type(value), "__getattr__") is not None:
-            return list(_variables(value).values())
-        names = self._attributes.intersection(_variables(value)) | self._of_class(type(value))
+        names = self._of_class(type(value)).union(_variables(value))
+        if of_class(type(value), "__getattr__") is None:
+            names &= self._attributes
         return [x for name in sorted(names) if (x := attribute(value, name)) is not MISSING]
 
     def _of_class(self, kind: type) -> frozenset[str]:
@@ -142,9 +142,10 @@ def attribute(value: Any, name: str) -> Any:
 def _variables(value: Any) -> Mapping[str, Any]:
     """The variables of an object; none if it has no dictionary, or hides it."""
     try:
-        return vars(value)
+        found = vars(value)
     except Exception:  # whatever the code of an object raises
         return {}
+    return found if isinstance(found, dict | MappingProxyType) else {}
 
 
 def own(value: Any, name: str) -> Any:

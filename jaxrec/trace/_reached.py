@@ -97,7 +97,7 @@ class _Search:
         """Looks at all variables, objects and classes, for the attributes that are named by now."""
         look, before = Look(self._attributes), self._classes
         held = [read(*at) for at in self._variables.values()]
-        held += [vars(kind)[name] for kind in before for name in self._own_names(kind)]
+        held += [x for kind in before for name, x in vars(kind).items() if name in self._attributes]
         self._values = [x for v in (*held, *self._objects) for x in look.inside(v)]
         self._classes = _classes((*self._values, *self._passed), self._attributes)
         named = {x for x in self._values if isinstance(x, type)}
@@ -124,9 +124,6 @@ class _Search:
             if of_class(kind, name) is not None
         ]
         return Reached(self._functions, data, self._attributes)
-
-    def _own_names(self, kind: type) -> frozenset[str]:
-        return self._attributes.intersection(vars(kind))
 
     def _take(self) -> Iterator[Any]:
         """What is still to be followed, with what it wraps or binds."""
@@ -193,10 +190,7 @@ def lasting(
 
 def _leads(value: Any, functions: set[int]) -> bool:
     """Whether a value is one of some functions, or wraps or binds one."""
-    while value is not None and id(value) not in functions:
-        inner = (*behind(value), own(value, "__wrapped__"))[0]
-        value = None if inner is value else inner
-    return value is not None
+    return any(id(x) in functions for x in _inward(value))
 
 
 def _classes(values: Iterable[Any], attributes: frozenset[str]) -> list[type]:
@@ -244,16 +238,18 @@ def behind(fun: Any) -> tuple[Any, ...]:
     return ()
 
 
-def _is_followed(value: Any, home: Mapping[str, Any]) -> bool:
-    """Whether a value is a function of the user's or of a module, or wraps or binds one."""
+def _inward(value: Any) -> Iterator[Any]:
+    """A value, what it wraps or binds, what that does, and so on."""
     while value is not None:
-        if isinstance(value, FunctionType):
-            space = value.__globals__
-            if space is home or not is_library(space):
-                return True
+        yield value
         inner = (*behind(value), own(value, "__wrapped__"))[0]
         value = None if inner is value else inner
-    return False
+
+
+def _is_followed(value: Any, home: Mapping[str, Any]) -> bool:
+    """Whether a value is a function of the user's or of a module, or wraps or binds one."""
+    spaces = (x.__globals__ for x in _inward(value) if isinstance(x, FunctionType))
+    return any(space is home or not is_library(space) for space in spaces)
 
 
 def is_library(space: Mapping[str, Any]) -> bool:
