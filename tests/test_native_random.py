@@ -81,5 +81,6 @@ def test_random_programs(first, second):
     native, python = (random_function(lang, first, second) for lang in (JAXREC, PYTHON))
     assert is_native(native, 1, 2)
     want = [python(jnp.int32(n), jnp.int32(5)) for n in range(4)]
-    got = jax.vmap(lambda n: native(n, 5))(jnp.arange(4))
-    np.testing.assert_array_equal(got, np.transpose(want))
+    for lanes in (4, 300):  # one after another, and in lockstep
+        got = jax.vmap(lambda n: native(n, 5))(jnp.arange(lanes) % 4)
+        np.testing.assert_array_equal(got, np.tile(np.transpose(want), lanes // 4))

@@ -66,7 +66,7 @@ class Decoder {
   void header() {
     const int32_t outers = numbered("a number of outer arrays");
     for (int32_t i = 0; i < outers && in_.ok(); ++i) {
-      const DType dtype = in_.dtype();
+      const DType dtype = register_type();
       program_.outers.push_back({dtype, in_.below(64, "a rank")});
     }
     ports(program_.roots);
@@ -76,7 +76,7 @@ class Decoder {
   void ports(std::vector<Port>& out) {
     const int32_t n = in_.count("a number of arrays");
     for (int32_t i = 0; i < n && in_.ok(); ++i) {
-      const DType dtype = in_.dtype();
+      const DType dtype = register_type();
       out.push_back({dtype, in_.below(kMostRegisters, "a number of elements")});
     }
   }
@@ -109,9 +109,15 @@ class Decoder {
     for (size_t i = 0; i < results; ++i) program_.pool.push_back(static_cast<int32_t>(i));
   }
 
+  DType register_type() {
+    const DType dtype = in_.dtype();
+    program_.half_words &= byte_width(dtype) <= sizeof(int32_t);
+    return dtype;
+  }
+
   void dtypes(std::vector<DType>& out) {
     const int32_t n = numbered("a number of types");
-    for (int32_t i = 0; i < n && in_.ok(); ++i) out.push_back(in_.dtype());
+    for (int32_t i = 0; i < n && in_.ok(); ++i) out.push_back(register_type());
   }
 
   // The length of a list whose items an instruction numbers.
@@ -181,7 +187,7 @@ class Decoder {
   void constant(Instr& instr) {
     set(instr, MachineOp::CONST);
     instr.dst = reg();
-    const DType dtype = in_.dtype();
+    const DType dtype = register_type();
     instr.imm = canonical(dtype, in_.word());
   }
 
@@ -194,8 +200,8 @@ class Decoder {
   void convert(Instr& instr) {
     set(instr, MachineOp::UNARY);
     instr.dst = reg();
-    const DType to = in_.dtype();
-    const UnaryFn apply = convert_op(to, in_.dtype());
+    const DType to = register_type();
+    const UnaryFn apply = convert_op(to, register_type());
     instr.a = reg();
     instr.b = function_number(program_.unary, apply);
   }
@@ -204,7 +210,7 @@ class Decoder {
     set(instr, MachineOp::UNARY);
     const Op op = operation();
     instr.dst = reg();
-    const UnaryFn apply = unary_op(op, in_.dtype());
+    const UnaryFn apply = unary_op(op, register_type());
     instr.a = reg();
     if (apply == nullptr) wrong_type(op);
     instr.b = function_number(program_.unary, apply);
@@ -213,7 +219,7 @@ class Decoder {
   void binary(Instr& instr, bool immediate) {
     const Op op = operation();
     instr.dst = reg();
-    const DType dtype = in_.dtype();
+    const DType dtype = register_type();
     instr.a = reg();
     const MachineOp hot = hot_arithmetic(op, dtype, immediate);
     if (immediate) {
@@ -246,7 +252,7 @@ class Decoder {
 
   void wrap(Instr& instr) {
     instr.dst = reg();
-    const DType dtype = in_.dtype();
+    const DType dtype = register_type();
     instr.a = reg();
     instr.imm = canonical(dtype, in_.word());
     if (dtype == DType::kI32) set(instr, MachineOp::WRAP_kI32);
@@ -284,7 +290,8 @@ class Decoder {
 
   void compare(Instr& instr, bool immediate) {
     const Op op = operation();
-    const DType dtype = in_.dtype();
+    const DType dtype = in_.dtype();  // the comparison is the same of halves of words
+    program_.half_words &= dtype != DType::kF64;
     const MachineOp hot = hot_branch(op, dtype, immediate);
     instr.a = reg();
     if (immediate) instr.ref.x = short_immediate(dtype, in_.word());
@@ -376,7 +383,7 @@ class Decoder {
 
   void return_immediate(Instr& instr) {
     set(instr, MachineOp::RET_IMM);
-    const DType dtype = in_.dtype();
+    const DType dtype = register_type();
     instr.imm = canonical(dtype, in_.word());
     if (in_.ok() && (function_->results.size() != 1 || function_->memo))
       in_.fail("RETURN_IMM in a function without exactly one result");

@@ -46,7 +46,7 @@ void Machine::bind(int32_t lane) {
 Machine::Enter Machine::prepare_call(Stack& stack) {
   if (budget_ > 0) return stack.grow() ? Enter::kGo : Enter::kFault;
   refill();
-  if (supervisor_.poll(stack, calls(), looped_)) return Enter::kGo;
+  if (supervisor_.poll(stack, looped_)) return Enter::kGo;
   return stack.fault == Fault::kNone ? Enter::kStop : Enter::kFault;
 }
 
@@ -378,7 +378,7 @@ slow_turn:
   budget_ = budget;
   looped_ += kTurning;
   turning = kTurning;
-  if (!supervisor_.poll(stack, calls(), looped_))
+  if (!supervisor_.poll(stack, looped_))
     return stack.fault == Fault::kNone ? Exit::kStopped : Exit::kFault;
   JAXREC_NEXT;
 

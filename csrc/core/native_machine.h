@@ -15,10 +15,9 @@ class Supervisor {
  public:
   virtual ~Supervisor() = default;
 
-  /// Called every `kPoll` calls, and now and then in a loop, with the calls made and about the
-  /// instructions of loops; may give calls of the stack away. False: stop, for the stack's fault if
-  /// it has one now.
-  virtual bool poll(Stack& stack, int64_t calls, int64_t looped) = 0;
+  /// Called every `kPoll` calls, and now and then in a loop, with about the instructions of loops;
+  /// may give calls of the stack away. False: stop, for the stack's fault if it has one now.
+  virtual bool poll(Stack& stack, int64_t looped) = 0;
 
   static constexpr int32_t kPoll = 512;
 };

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kMostPatience{100};
 
 }  // namespace
 
-Pool::Pool(const Invocation& invocation) : at_(invocation) {
+Pool::Pool(const Invocation& invocation) : at_(invocation), lockstep_(Gang::runs(invocation)) {
   workers_.push_back(std::make_unique<Worker>(*this));
   workers_[0]->asks = static_cast<bool>(at_.give_up);
   lanes_left_ = at_.lanes;
@@ -36,7 +36,7 @@ Fault Pool::run() {
 
 int64_t Pool::calls() const {
   int64_t calls = 0;
-  for (const auto& worker : workers_) calls += worker->machine.calls();
+  for (const auto& worker : workers_) calls += worker->calls();
   return calls;
 }
 
@@ -54,29 +54,78 @@ void Pool::work(Worker& worker) {
     while (stack != nullptr) stack = run_stack(worker, *stack);
 }
 
-// What a worker without a stack does next: a lane, or a call that another one gives away.
+// What a worker without a stack does next: what gangs have left, new lanes, and then what others
+// leave or give away.
 Stack* Pool::next(Worker& worker) {
-  if (stopped_.load(std::memory_order_relaxed)) return nullptr;
-  if (Stack* stack = next_lane(worker)) return stack;
-  Task* task = wait_for_task(worker);
-  return task == nullptr ? nullptr : start_task(worker, *task);
+  bool has_lanes = true;
+  while (has_lanes && !stopped_.load(std::memory_order_relaxed)) {
+    if (Stack* stack = take_alone()) return stack;
+    if (lockstep_.load(std::memory_order_relaxed)) has_lanes = run_gang(worker);
+    else if (Stack* stack = next_lane(worker)) return stack;
+    else has_lanes = false;
+  }
+  return stopped_.load(std::memory_order_relaxed) ? nullptr : wait(worker);
+}
+
+// Runs lanes together until there are no more or those that are left go on alone; returns whether
+// there may be more.
+bool Pool::run_gang(Worker& worker) {
+  if (worker.gang == nullptr) worker.gang = Gang::make(at_, worker);
+  const Gang::Exit exit = worker.gang->run();
+  if (exit == Gang::Exit::kDone || exit == Gang::Exit::kStopped) return false;
+  if (exit == Gang::Exit::kUnfit) lockstep_.store(false, std::memory_order_relaxed);
+  std::vector<Stack*> left;
+  while (worker.gang->live() > 0) {
+    left.push_back(&take_stack(worker));
+    worker.gang->leave(*left.back());
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  alone_.insert(alone_.end(), left.begin(), left.end());
+  update_hungry();
+  changed_.notify_all();
+  return true;
+}
+
+Stack* Pool::take_alone() {
+  if (!left_alone_.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return pop_alone();
+}
+
+Stack* Pool::pop_alone() {
+  if (alone_.empty()) return nullptr;
+  Stack* stack = alone_.front();
+  alone_.pop_front();
+  update_hungry();
+  return stack;
 }
 
 Stack* Pool::next_lane(Worker& worker) {
-  if (worker.next_lane == worker.end_lane) {
-    if (is_time_for_threads(worker.machine.calls())) start_threads();
-    const int64_t left = at_.lanes - next_lane_.load(std::memory_order_relaxed);
-    const int64_t share = std::clamp<int64_t>(left / (8 * at_.workers), 1, kMostLanesAtOnce);
-    worker.next_lane = next_lane_.fetch_add(share, std::memory_order_relaxed);
-    worker.end_lane = std::min(worker.next_lane + share, at_.lanes);
-    if (worker.next_lane >= at_.lanes) {
-      worker.next_lane = worker.end_lane;
-      return nullptr;
-    }
-  }
+  int64_t lane = 0;
+  if (worker.take_lanes(1, lane) == 0) return nullptr;
   Stack& stack = take_stack(worker);
-  start_lane(worker, stack, worker.next_lane++);
+  start_lane(worker, stack, lane);
   return &stack;
+}
+
+int64_t Pool::Worker::take_lanes(int64_t most, int64_t& first) {
+  if (next_lane == end_lane) pool_.take_share(*this);
+  const int64_t count = std::min(most, end_lane - next_lane);
+  first = next_lane;
+  next_lane += count;
+  return count;
+}
+
+// Shares get smaller towards the end, but not so small that a gang would be.
+void Pool::take_share(Worker& worker) {
+  if (is_time_for_threads(worker.calls())) start_threads();
+  const int64_t each = (at_.lanes + at_.workers - 1) / at_.workers;
+  const bool in_gangs = lockstep_.load(std::memory_order_relaxed);
+  const int64_t least = in_gangs ? std::min(each, Gang::kMostLanes) : 1;
+  const int64_t left = at_.lanes - next_lane_.load(std::memory_order_relaxed);
+  const int64_t share = std::clamp<int64_t>(left / (8 * at_.workers), least, kMostLanesAtOnce);
+  worker.next_lane = std::min(next_lane_.fetch_add(share, std::memory_order_relaxed), at_.lanes);
+  worker.end_lane = std::min(worker.next_lane + share, at_.lanes);
 }
 
 // Only what `end` does to a lane: the stack stays with its worker.
@@ -88,7 +137,11 @@ void Pool::end_lane(const Stack& stack) {
       store_element(at_.results[i].data, port.dtype,
                     static_cast<int64_t>(stack.lane) * port.count + k, *results++);
   }
-  if (lanes_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  end_lanes(1);
+}
+
+void Pool::end_lanes(int64_t count) {
+  if (lanes_left_.fetch_sub(count, std::memory_order_acq_rel) != count) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   done_ = true;
   changed_.notify_all();
@@ -147,11 +200,12 @@ Stack* Pool::end_task(const Stack& stack) {
   return &parent;
 }
 
-Task* Pool::wait_for_task(const Worker& worker) {
+// What others leave or give away; null once there is nothing any more.
+Stack* Pool::wait(Worker& worker) {
   std::unique_lock<std::mutex> lock(mutex_);
   ++waiting_;
   update_hungry();
-  const auto changed = [this] { return !tasks_.empty() || done_ || fault_ != Fault::kNone; };
+  const auto changed = [this] { return has_work() || done_ || fault_ != Fault::kNone; };
   if (!worker.asks) changed_.wait(lock, changed);
   while (worker.asks && !changed_.wait_for(lock, kMostPatience, changed)) {
     lock.unlock();
@@ -159,17 +213,21 @@ Task* Pool::wait_for_task(const Worker& worker) {
     lock.lock();
   }
   --waiting_;
-  Task* task = nullptr;
-  if (!tasks_.empty() && fault_ == Fault::kNone) {
-    task = tasks_.front();
-    tasks_.pop_front();
-  }
   update_hungry();
-  return task;
+  if (fault_ != Fault::kNone) return nullptr;
+  if (Stack* stack = pop_alone()) return stack;
+  if (tasks_.empty()) return nullptr;
+  Task* task = tasks_.front();
+  tasks_.pop_front();
+  update_hungry();
+  lock.unlock();
+  return start_task(worker, *task);
 }
 
 void Pool::update_hungry() {
-  hungry_.store(waiting_ - static_cast<int32_t>(tasks_.size()), std::memory_order_relaxed);
+  left_alone_.store(!alone_.empty(), std::memory_order_relaxed);
+  const size_t coming = tasks_.size() + alone_.size();
+  hungry_.store(waiting_ - static_cast<int32_t>(coming), std::memory_order_relaxed);
 }
 
 void Pool::give(Task* task) {
@@ -179,15 +237,11 @@ void Pool::give(Task* task) {
   changed_.notify_one();
 }
 
-bool Pool::Worker::poll(Stack& stack, int64_t calls, int64_t looped) {
-  if (pool_.stopped_.load(std::memory_order_relaxed)) return false;
-  if (asks && ++polls_ % kPollsPerQuestion == 0 && pool_.at_.give_up()) {
-    stack.fault = Fault::kGivenUp;
-    return false;
-  }
-  if (pool_.at_.call_limit >= 0 && !count(stack, calls)) return false;
-  if (pool_.at_.workers == 1) return true;
-  if (pool_.is_time_for_threads(calls + looped)) pool_.start_threads();
+bool Pool::Worker::poll(Stack& stack, int64_t looped) {
+  stack.fault = look(looped);
+  const bool calls = stack.pc->op != static_cast<uint16_t>(MachineOp::LOOP);
+  if (stack.fault == Fault::kCalls && !calls) stack.fault = Fault::kNone;  // the next call has it
+  if (stack.fault != Fault::kNone || pool_.stopped_.load(std::memory_order_relaxed)) return false;
   if (pool_.hungry_.load(std::memory_order_relaxed) <= 0) return true;
   if (polls_to_skip_ > 0) return --polls_to_skip_, true;
   int64_t looked_at = 0;
@@ -196,12 +250,23 @@ bool Pool::Worker::poll(Stack& stack, int64_t calls, int64_t looped) {
   return true;
 }
 
-bool Pool::Worker::count(Stack& stack, int64_t calls) {
-  const int64_t added = calls - counted_;
-  counted_ = calls;
-  const int64_t all = pool_.calls_.fetch_add(added, std::memory_order_relaxed) + added;
-  if (all > pool_.at_.call_limit) stack.fault = Fault::kCalls;
-  return stack.fault == Fault::kNone;
+bool Pool::Worker::goes_on(int64_t looped) {
+  const Fault fault = look(looped);
+  if (fault != Fault::kNone) pool_.stop(fault);
+  return !pool_.stopped_.load(std::memory_order_relaxed);
+}
+
+// Why all are to stop, if they are; starts threads when it is time.
+Fault Pool::Worker::look(int64_t looped) {
+  if (asks && ++polls_ % kPollsPerQuestion == 0 && pool_.at_.give_up()) return Fault::kGivenUp;
+  if (pool_.at_.call_limit >= 0) {
+    const int64_t added = calls() - counted_;
+    counted_ += added;
+    const int64_t all = pool_.calls_.fetch_add(added, std::memory_order_relaxed) + added;
+    if (all > pool_.at_.call_limit) return Fault::kCalls;
+  }
+  if (pool_.is_time_for_threads(calls() + looped)) pool_.start_threads();
+  return Fault::kNone;
 }
 
 Stack& Pool::take_stack(Worker& worker) {

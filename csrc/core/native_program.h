@@ -69,6 +69,7 @@ struct Program {
   std::vector<int32_t> call_of;  // by instruction: its place in `calls`, or -1
   int32_t frame_words = 0;       // the same for all functions: frames are found by their number
   bool memo = false;             // whether any function is memoised
+  bool half_words = true;        // whether registers need no more: see native_columns.h
 
   /// The call site of the call that returns to `pc`, an address in `code`.
   const CallSite& site_before(const Instr* pc) const {

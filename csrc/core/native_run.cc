@@ -121,14 +121,16 @@ Status run_unguarded(const Program& program, const Request& request) {
                 request.call_limit,
                 request.serial_calls,
                 choose_workers(request, program),
+                true,
                 request.give_up};
   Pool pool(at);
   Fault fault = pool.run();
   if (fault == Fault::kNone) return check_calls(request, program, pool.calls());
   if (fault == Fault::kGivenUp) return internal_error("interrupted");
-  // Several workers find faults in any order. One worker finds the first in program order, so the
-  // message is always the same.
+  // Several workers, and lanes in lockstep, find faults in any order. One worker finds the first in
+  // program order, so the message is always the same.
   at.workers = 1;
+  at.lockstep = false;
   Pool alone(at);
   fault = alone.run();
   if (fault == Fault::kNone) return check_calls(request, program, alone.calls());

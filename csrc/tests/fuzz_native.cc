@@ -22,7 +22,7 @@ class Fuzzer {
     Native program = random.program();
     program.serial_calls = 0;  // threads at the first poll
     std::vector<int32_t> n, x;
-    for (int64_t lanes = 1 + below(4); lanes > 0; --lanes) {
+    for (int64_t lanes = 1 + below(below(4) == 0 ? 150 : 4); lanes > 0; --lanes) {
       // Three a level of calls: now and then enough calls that threads start.
       n.push_back(static_cast<int32_t>(below(below(8) == 0 ? 28 : 14)));
       x.push_back(static_cast<int32_t>(below(2001)) - 1000);
