@@ -397,3 +397,41 @@ def test_no_examples(numbers: int):
     for run in (jax.vmap(jax.grad(loss)), jax.jit(jax.vmap(jax.grad(loss)))):
         assert run(ws).shape == (0, numbers)
     assert jax.vmap(jax.hessian(loss))(ws).shape == (0, numbers, numbers)
+
+
+def test_a_function_of_scalars_that_visits_nodes_again_needs_no_bound():
+    """A derivative beside the value: as many calls as nodes would not be enough."""
+    n = 31
+    op = jnp.where(jnp.arange(n) < n // 2, jnp.arange(n) % 2, 2)
+
+    @jr.rec_fn
+    def value(op, i, x):
+        left, right = 2 * i + 1, 2 * i + 2
+        return jr.switch(
+            op[i],
+            [
+                lambda: value(op, left, x) + value(op, right, x),
+                lambda: value(op, left, x) * value(op, right, x),
+                lambda: x + i,
+            ],
+        )
+
+    @jr.rec_fn
+    def slope(op, i, x):
+        left, right = 2 * i + 1, 2 * i + 2
+        return jr.switch(
+            op[i],
+            [
+                lambda: slope(op, left, x) + slope(op, right, x),
+                lambda: (
+                    slope(op, left, x) * value(op, right, x)
+                    + value(op, left, x) * slope(op, right, x)
+                ),
+                lambda: 1.0 + 0.0 * x,
+            ],
+        )
+
+    x = jnp.linspace(-1, 1, 300) / 10
+    got = jax.jit(lambda op, x: jax.vmap(lambda x: slope(op, 0, x))(x))(op, x)
+    want = jax.vmap(jax.grad(lambda x: value(op, 0, x)))(x)
+    np.testing.assert_allclose(got, want, rtol=1e-4)

@@ -1,8 +1,8 @@
 """Invocations for examples that make the same calls, on the native machine: a root an example.
 
-The machine decides a call in less time than the scheduler, and needs no bound on calls; but it
-computes example by example what XLA computes for all at a time. So it runs those of few examples,
-and those that nothing bounds.
+The machine decides a call in less time than the scheduler, and needs no bound on calls; but XLA
+computes more examples at a time. So it runs those of few examples, and those of which nobody says
+how many calls they make.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrec import _compat
-from jaxrec.invocation._bounds import has_no_bound, is_plannable
+from jaxrec.invocation._bounds import is_plannable
 from jaxrec.invocation._params import Params
 from jaxrec.primitives._batching import Batch, axis_size, with_axis_at
 from jaxrec.primitives._native import is_native
 from jaxrec.split._axes import Examples
 
-_FEW = {"graph": 32, "host": 2048}
+_FEW = {"graph": 128, "host": 2048}
 """By executor, for how many examples the machine computes sooner than waves do."""
 
 _FEW_SHARED = 4
@@ -64,7 +64,7 @@ class Spread:
 def is_spread(params: Params, operands: Sequence[Any]) -> bool:
     """Whether the native machine computes the values of an invocation for some examples."""
     return _is_known_to_it(params) and (
-        params.program.examples < _few(params) or _is_unbounded(params, operands)
+        params.program.examples < _few(params) or _is_undeclared(params, operands)
     )
 
 
@@ -73,7 +73,7 @@ def most_directions(params: Params, operands: Sequence[Any], most: int) -> int:
     if not (is_native(params) or _is_known_to_it(params)):
         return 0
     examples = params.program.examples * _examples_behind(params, operands)
-    if examples <= 1 or _is_unbounded(params, operands):
+    if examples <= 1 or _is_undeclared(params, operands):
         return most
     return min(most, max(_PASSES * _few(params) // examples - 1, 0))
 
@@ -87,8 +87,10 @@ def _is_known_to_it(params: Params) -> bool:
     return is_native(dataclasses.replace(params, program=program))
 
 
-def _is_unbounded(params: Params, operands: Sequence[Any]) -> bool:
-    return has_no_bound(params) and not is_plannable(params, operands)
+def _is_undeclared(params: Params, operands: Sequence[Any]) -> bool:
+    """Whether no more is known of the calls than that there are as many as nodes, if that."""
+    is_declared = params.max_calls is not None or params.declared is not None
+    return not is_declared and not is_plannable(params, operands)
 
 
 def _few(params: Params) -> int:
