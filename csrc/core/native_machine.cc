@@ -77,28 +77,26 @@ bool Machine::fail_load(Stack& stack, int32_t axis) {
 }
 
 // The results of a call with equal arguments that has ended, or null: `stack.fault` is set if one
-// has not, otherwise `memo_entry_` is the call's new entry.
+// has not, otherwise `memo_call_` is the new call.
 const Word* Machine::find_memo(Stack& stack, const CallSite& call) {
   const Function& callee = program_.functions[call.callee];
   key_.clear();
   for (size_t i = 0; i < callee.args.size(); ++i)
     key_.push_back(stack.fp[program_.pool[call.args + i]]);
-  const int64_t found = memo_.find(call.callee, key_.data(), key_.size());
-  if (found == Memo::kNone) {
-    memo_entry_ = memo_.open(call.callee, key_.data(), key_.size(), callee.results.size());
-    return nullptr;
-  }
-  if (memo_.is_open(found)) {
-    stack.fault = Fault::kCycle;
-    return nullptr;
-  }
-  return memo_.results(found);
+  const Memo::Call found =
+      memo_.find_or_open(call.callee, key_.data(), key_.size(), callee.results.size());
+  memo_call_ = found.at;
+  if (found.is_new) return nullptr;
+  if (!memo_.is_open(found.at)) return memo_.results(found.at);
+  stack.fault = Fault::kCycle;
+  return nullptr;
 }
 
 void Machine::keep_memo(const Word* fp, const Instr& in) {
-  const int64_t entry = fp[program_.frame_words - 2];
-  for (int32_t i = 0; i < in.a; ++i) memo_.results(entry)[i] = fp[program_.pool[in.ref.x + i]];
-  memo_.close(entry);
+  const int64_t call = fp[program_.frame_words - 2];
+  Word* const results = memo_.results(call);
+  for (int32_t i = 0; i < in.a; ++i) results[i] = fp[program_.pool[in.ref.x + i]];
+  memo_.close(call);
 }
 
 void Machine::begin(Stack& stack) {
@@ -106,7 +104,7 @@ void Machine::begin(Stack& stack) {
   const Function& entry = program_.functions[0];
   if (entry.memo)
     stack.fp[program_.frame_words - 2] =
-        memo_.open(0, stack.args(), entry.args.size(), entry.results.size());
+        memo_.find_or_open(0, stack.args(), entry.args.size(), entry.results.size()).at;
   count_call();
 }
 
@@ -262,7 +260,7 @@ CALL_MEMO:
     if (stack.fault != Fault::kNone) return Exit::kFault;
     const int32_t* args = pool + call.args;
     for (int32_t i = 0; i < pc->a; ++i) next[i] = fp[args[i]];
-    next[frame_words - 2] = memo_entry_;
+    next[frame_words - 2] = memo_call_;
     fp = next;
     pc = code + pc->ref.target;
   }

@@ -79,7 +79,7 @@ class Machine {
   int64_t looped_ = 0;                   // instructions of loops, as far as polled
   Memo memo_;
   std::vector<Word> key_;
-  int64_t memo_entry_ = 0;
+  int64_t memo_call_ = 0;
   IndexFault fault_;
 };
 

@@ -1,11 +1,13 @@
 #include "core/native_memo.h"
 
 #include <algorithm>
+#include <limits>
+#include <new>
 
 namespace jaxrec::native {
 namespace {
 
-constexpr size_t kFirstSlots = 64;
+constexpr size_t kFirstSlots = 256;
 
 uint64_t mix(uint64_t x) {
   x ^= x >> 31;
@@ -13,61 +15,59 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 29);
 }
 
-uint64_t hash_of(int32_t function, const Word* args, size_t num_args) {
-  uint64_t hash = mix(static_cast<uint64_t>(function) + 1);
+uint64_t hash_of(Word header, const Word* args, size_t num_args) {
+  auto hash = static_cast<uint64_t>(header) + 1;
   for (size_t i = 0; i < num_args; ++i) hash = mix(hash * 31 + static_cast<uint64_t>(args[i]));
   return hash;
 }
 
+// What the place of a call in the table does not depend on.
+uint16_t tag_of(uint64_t hash) { return static_cast<uint16_t>(hash >> 48); }
+
 }  // namespace
 
 void Memo::clear() {
-  const size_t mask = slots_.size() - 1;
-  for (size_t i = 0; i < entries_.size(); ++i) {  // the table may be much larger
-    size_t at = entries_[i].hash & mask;
-    while (slots_[at] != static_cast<int64_t>(i)) at = (at + 1) & mask;
-    slots_[at] = kNone;
-  }
-  entries_.clear();
+  size_ = 0;
   words_.clear();
+  if (++round_ != 0) return;
+  slots_.assign(slots_.size(), Slot());
+  round_ = 1;
 }
 
-// The slot of an entry, or the free one where it belongs. There is always a free slot.
-size_t Memo::slot(uint64_t hash, int32_t function, const Word* args, size_t num_args) const {
+Memo::Call Memo::find_or_open(int32_t function, const Word* args, size_t num_args,
+                              size_t num_results) {
+  if (4 * (size_ + 1) > 3 * slots_.size()) grow();
+  const Word header = static_cast<Word>(num_args) << kArgsAt | function;
+  const uint64_t hash = hash_of(header, args, num_args);
   const size_t mask = slots_.size() - 1;
-  for (size_t at = hash & mask;; at = (at + 1) & mask) {
-    if (slots_[at] == kNone) return at;
-    const Entry& entry = entries_[slots_[at]];
-    if (entry.hash == hash && entry.function == function &&
-        std::equal(args, args + num_args, words_.begin() + entry.args))
-      return at;
+  size_t at = hash & mask;
+  for (; slots_[at].round == round_; at = (at + 1) & mask) {
+    if (slots_[at].tag != tag_of(hash)) continue;
+    const Word* call = words_.data() + slots_[at].call;
+    if ((call[0] & ~kOpen) == header && std::equal(args, args + num_args, call + 1))
+      return {slots_[at].call, false};
   }
+  const size_t call = words_.size();
+  if (call > std::numeric_limits<uint32_t>::max()) throw std::bad_alloc();
+  words_.resize(call + 1 + num_args + num_results);
+  words_[call] = header | kOpen;
+  std::copy_n(args, num_args, words_.data() + call + 1);
+  slots_[at] = {round_, tag_of(hash), static_cast<uint32_t>(call)};
+  ++size_;
+  return {static_cast<int64_t>(call), true};
 }
 
-int64_t Memo::find(int32_t function, const Word* args, size_t num_args) const {
-  if (slots_.empty()) return kNone;
-  return slots_[slot(hash_of(function, args, num_args), function, args, num_args)];
-}
-
-int64_t Memo::open(int32_t function, const Word* args, size_t num_args, size_t num_results) {
-  if (2 * (entries_.size() + 1) > slots_.size()) rehash(std::max(kFirstSlots, 2 * slots_.size()));
-  const uint64_t hash = hash_of(function, args, num_args);
-  const int64_t entry = static_cast<int64_t>(entries_.size());
-  const int64_t first = static_cast<int64_t>(words_.size());
-  slots_[slot(hash, function, args, num_args)] = entry;
-  entries_.push_back({hash, first, first + static_cast<int64_t>(num_args), function, true});
-  words_.insert(words_.end(), args, args + num_args);
-  words_.resize(words_.size() + num_results);
-  return entry;
-}
-
-void Memo::rehash(size_t size) {
-  slots_.assign(size, kNone);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    size_t at = entries_[i].hash & (size - 1);
-    while (slots_[at] != kNone) at = (at + 1) & (size - 1);
-    slots_[at] = static_cast<int64_t>(i);
+void Memo::grow() {
+  std::vector<Slot> slots(std::max(kFirstSlots, 2 * slots_.size()));
+  const size_t mask = slots.size() - 1;
+  for (const Slot& slot : slots_) {
+    if (slot.round != round_) continue;
+    const Word* call = words_.data() + slot.call;
+    size_t at = hash_of(call[0] & ~kOpen, call + 1, call[0] >> kArgsAt) & mask;
+    while (slots[at].round == round_) at = (at + 1) & mask;
+    slots[at] = slot;
   }
+  slots_.swap(slots);
 }
 
 }  // namespace jaxrec::native

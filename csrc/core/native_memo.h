@@ -8,39 +8,43 @@
 
 namespace jaxrec::native {
 
-/// An open-addressing hash table. An entry is made when a call begins and is open until it returns.
+/// An open-addressing hash table. A call is open until it returns.
 class Memo {
  public:
-  static constexpr int64_t kNone = -1;
+  /// Where a call stands. Later calls may move what stands there.
+  struct Call {
+    int64_t at;
+    bool is_new;
+  };
 
   /// Forgets everything.
   void clear();
 
-  /// The entry of a call, or kNone.
-  int64_t find(int32_t function, const Word* args, size_t num_args) const;
+  /// Finds a call, or begins it.
+  Call find_or_open(int32_t function, const Word* args, size_t num_args, size_t num_results);
 
-  /// A new, open entry for a call that has none.
-  int64_t open(int32_t function, const Word* args, size_t num_args, size_t num_results);
-
-  bool is_open(int64_t entry) const { return entries_[entry].open; }
-  void close(int64_t entry) { entries_[entry].open = false; }
-  Word* results(int64_t entry) { return words_.data() + entries_[entry].results; }
+  bool is_open(int64_t call) const { return (words_[call] & kOpen) != 0; }
+  void close(int64_t call) { words_[call] &= ~kOpen; }
+  Word* results(int64_t call) { return words_.data() + call + 1 + (words_[call] >> kArgsAt); }
 
  private:
-  struct Entry {
-    uint64_t hash;
-    int64_t args;     // in words_
-    int64_t results;  // likewise
-    int32_t function;
-    bool open;
+  // The first word of a call: its function, whether it is open, and how many arguments come behind
+  // it. Its results come last.
+  static constexpr int kArgsAt = 33;
+  static constexpr Word kOpen = Word{1} << 32;
+
+  struct Slot {
+    uint16_t round = 0;  // what an earlier one has filled is free
+    uint16_t tag = 0;    // of the call's hash
+    uint32_t call = 0;
   };
 
-  size_t slot(uint64_t hash, int32_t function, const Word* args, size_t num_args) const;
-  void rehash(size_t size);
+  void grow();
 
-  std::vector<int64_t> slots_;  // entries, or kNone; a power of two of them
-  std::vector<Entry> entries_;
-  std::vector<Word> words_;
+  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Word> words_;  // of all calls
+  size_t size_ = 0;
+  uint16_t round_ = 1;
 };
 
 }  // namespace jaxrec::native

@@ -154,23 +154,24 @@ void test_memo() {
 
 void test_memo_table() {
   Memo memo;
-  for (Word k = 0; k < 1000; ++k) {
-    const Word args[] = {k % 10, k / 10};
-    CHECK(memo.find(1, args, 2) == Memo::kNone);
-    const int64_t entry = memo.open(1, args, 2, 1);
-    CHECK(memo.is_open(entry));
-    memo.results(entry)[0] = k;
-    if (k % 2 == 0) memo.close(entry);
+  for (int32_t round = 0; round < 3; ++round) {
+    for (Word k = 0; k < 1000; ++k) {
+      const Word args[] = {k % 10, k / 10};
+      const Memo::Call call = memo.find_or_open(1, args, 2, 1);
+      CHECK(call.is_new && memo.is_open(call.at));
+      memo.results(call.at)[0] = k + round;
+      if (k % 2 == 0) memo.close(call.at);
+    }
+    for (Word k = 0; k < 1000; ++k) {
+      const Word args[] = {k % 10, k / 10};
+      const Memo::Call call = memo.find_or_open(1, args, 2, 1);
+      CHECK(!call.is_new && memo.is_open(call.at) == (k % 2));
+      CHECK(memo.results(call.at)[0] == k + round);
+      CHECK(memo.find_or_open(0, args, 2, 1).is_new);
+      CHECK(memo.find_or_open(1, args, 1, 1).is_new == (k < 10));
+    }
+    memo.clear();
   }
-  for (Word k = 0; k < 1000; ++k) {
-    const Word args[] = {k % 10, k / 10};
-    const int64_t entry = memo.find(1, args, 2);
-    CHECK(entry != Memo::kNone && memo.results(entry)[0] == k && memo.is_open(entry) == (k % 2));
-    CHECK(memo.find(0, args, 2) == Memo::kNone);
-  }
-  memo.clear();
-  const Word args[] = {0, 0};
-  CHECK(memo.find(1, args, 2) == Memo::kNone);
 }
 
 void test_switch_and_select() {
