@@ -54,21 +54,24 @@ def native_jvp(
         params: of an invocation that the native machine runs.
         most: the numbers that may move in each lane.
     """
-    if sum(_size(primals[k], _pattern(params, k)) for k in positions) > most:
+    sizes = {k: _size(primals[k], _pattern(params, k)) for k in positions}
+    if sum(sizes.values()) > most:
         return None
     if len(positions) > 1 and any(_compat.is_on_explicit_mesh(primals[k]) for k in positions):
         return None  # JAX does not concatenate what is divided in different ways
     derivative = _derivative(params.program, tuple(positions))
     if derivative is None:
         return None
-    outs = on_device(rec_p.bind(*primals, params=params.differentiated(tuple(positions))))
-    read = [k for k in positions if derivative.reads(params.program.operands[k])]
+    read = [k for k in positions if sizes[k] and derivative.reads(params.program.operands[k])]
     if not read:
+        run = params.differentiated(tuple(positions))
+        outs = on_device(rec_p.bind(*primals, params=run))
         return outs, list(map(zero_tangent, outs))
     operands = [primals[k] for k in read]
     patterns = tuple(_pattern(params, k) for k in read)
     directions = _directions(operands, patterns)
-    columns = derivative.columns(primals, read, directions, params)
+    results, columns = derivative.run(primals, read, directions, params)
+    outs = on_device([_first(x) for x in results])
     weights = [tangents[k] for k in read]
     if params.host is not None:
         weights = jax.device_put(weights, params.host.devices[0])
@@ -95,14 +98,17 @@ class _Derivative:
         """Whether the results move where a parameter or captured value does."""
         return self.tangents[value] in self.program.operands
 
-    def columns(
+    def run(
         self,
         primals: Sequence[Any],
         positions: Sequence[int],
         directions: Sequence[Any],
         params: Params,
-    ) -> list[Any]:
-        """The columns of the Jacobian of each result that moves: `[directions, lanes, ...]`."""
+    ) -> tuple[list[Any], list[Any]]:
+        """The results, and of each that moves the columns of its Jacobian.
+
+        All are `[directions, lanes, ...]`.
+        """
         own = self._params(params, len(directions[0]))
         values, wanted = params.program.operands, self.program.operands
         known = dict(zip(values, primals, strict=True))
@@ -114,7 +120,8 @@ class _Derivative:
         dims = [0 if v in dots else _compat.not_mapped for v in wanted]
         batch = Batch(own, operands, dims)
         outs = rec_p.bind(*batch.operands, params=batch.params)
-        return batch.split_outcome(outs)[0][len(self.moves) :]
+        made = batch.split_outcome(outs)[0]
+        return made[: len(self.moves)], made[len(self.moves) :]
 
     def _params(self, params: Params, directions: int) -> Params:
         patterns = dict(zip(params.program.outers, params.patterns, strict=True))
@@ -192,6 +199,10 @@ def _combined(
         return jnp.sum(multiple(jnp.broadcast_to(each, x.shape), x), axis=0)
 
     return list(map(of_result, columns))
+
+
+def _first(x: Any) -> Any:
+    return x[0] if isinstance(x, np.ndarray) else lax.index_in_dim(x, 0, keepdims=False)
 
 
 def _by_lane(tangent: Any, pattern: LanePattern | None, lanes: int) -> Any:
