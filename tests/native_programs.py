@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from zoo import Language, forest
 
 from jaxrec.split._binding import bind
-from jaxrec.split._native import compile_native
+from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._outer import find_outers
 
 PROGRAMS: dict[str, tuple[Callable[[Language], Any], tuple[Any, ...]]] = {}
@@ -24,10 +24,15 @@ def scalar(*args: Any) -> Callable[[Any], Any]:
     return register
 
 
+def native_of(fun: Any, *args: Any) -> NativeProgram | None:
+    """What the native machine runs for a call with such arguments, if it does."""
+    graph = fun.graph(*args)
+    return compile_native(graph, bind(graph, find_outers(graph)))
+
+
 def is_native(fun: Any, *args: Any) -> bool:
     """Whether a call with such arguments is run by the native machine."""
-    graph = fun.graph(*args)
-    return compile_native(graph, bind(graph, find_outers(graph))) is not None
+    return native_of(fun, *args) is not None
 
 
 @scalar(10)

@@ -275,7 +275,13 @@ class Table {
   void numbers() {
     add<ops::Neg, T>(Op::NEG);
     add<ops::Abs, T>(Op::ABS);
-    if constexpr (std::is_floating_point_v<T>) add<ops::Sqrt, T>(Op::SQRT);
+    add<ops::Sign, T>(Op::SIGN);
+    if constexpr (std::is_floating_point_v<T>) {
+      add<ops::Sqrt, T>(Op::SQRT);
+      add<ops::Floor, T>(Op::FLOOR);
+      add<ops::Ceil, T>(Op::CEIL);
+      add<ops::IsFinite, T>(Op::IS_FINITE);
+    }
     convert<T, bool>();
     convert<T, int32_t>();
     convert<T, uint32_t>();

@@ -1,14 +1,20 @@
 // Functions of scalars: a native program that is decoded once and called many times.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "core/arith.h"
+#include "core/denormals.h"
 #include "core/native_opcodes.h"
 #include "core/native_run.h"
 #include "python/arrays.h"
@@ -117,6 +123,25 @@ nb::dict native_forms() {
   return out;
 }
 
+// What an operation makes of words that are known, as the machine computes it.
+Word evaluate(int32_t op, int32_t dtype, Word a, std::optional<Word> b) {
+  const FlushDenormals flush;
+  if (op < 0 || op >= kNumOps || dtype < 0 || dtype >= kNumDTypes)
+    throw std::invalid_argument("no such operation or type");
+  const UnaryFn unary = unary_op(static_cast<Op>(op), static_cast<DType>(dtype));
+  const BinaryFn binary = binary_op(static_cast<Op>(op), static_cast<DType>(dtype));
+  if (b.has_value() ? binary == nullptr : unary == nullptr)
+    throw std::invalid_argument("the operation does not take the type");
+  return b.has_value() ? binary(a, *b) : unary(a);
+}
+
+Word convert(int32_t to, int32_t from, Word a) {
+  const FlushDenormals flush;
+  if (std::min(to, from) < 0 || std::max(to, from) >= kNumDTypes)
+    throw std::invalid_argument("no such type");
+  return convert_op(static_cast<DType>(to), static_cast<DType>(from))(a);
+}
+
 nb::dict native_instructions() {
   nb::dict out;
   const auto add = [&](DType dtype, const char* op) {
@@ -136,6 +161,10 @@ void bind_native(nb::module_& m) {
   m.attr("NATIVE_MAGIC") = native::kMagic;
   m.attr("NATIVE_VERSION") = native::kVersion;
   m.def("native_forms", &native_forms, "Numbers of the forms of native instructions by name.");
+  m.def("evaluate", &evaluate, "op"_a, "dtype"_a, "a"_a, "b"_a = nb::none(),
+        "What an operation makes of known words, by its opcode. Raises ValueError.");
+  m.def("convert", &convert, "to"_a, "source"_a, "a"_a,
+        "A known word of one type as one of another. Raises ValueError.");
   m.def("native_instructions", &native_instructions,
         "Names of the operations that have instructions of their own, by the type of elements.");
   nb::class_<NativeFunction>(m, "NativeFunction",

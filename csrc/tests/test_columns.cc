@@ -111,7 +111,8 @@ struct Check {
       for (int32_t k = 0; k < jaxrec::kNumOps; ++k) {
         const auto op = static_cast<Op>(k);
         const bool compares = op >= Op::EQ && op <= Op::GE;
-        if (const UnaryFn scalar = unary_op(op, dtype)) unary(scalar, dtype, dtype);
+        if (const UnaryFn scalar = unary_op(op, dtype))
+          unary(scalar, dtype, op == Op::IS_FINITE ? DType::kBool : dtype);
         const BinaryFn scalar = binary_op(op, dtype);
         if (scalar == nullptr || columns.of(scalar) == nullptr) continue;
         ++found;

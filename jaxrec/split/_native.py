@@ -108,6 +108,7 @@ class _Scope:
         # XLA computes the others beforehand, and makes NaN of zero times infinity.
         makers = ((v, graph.makers.get(v)) for v in binding.derived & self.tangents)
         own = {v for v, op in makers if isinstance(op, Prim) and _native_ops.is_known(op)}
+        own |= _constants(graph, binding.derived)
         self.arrays = dataclasses.replace(binding, derived=binding.derived - own)
         self.deciding = binding.deciding
         self.needed: set[Atom] = set()
@@ -160,6 +161,20 @@ class _Scope:
         if not is_known(op):
             raise _NotScalarError
         return op.inputs
+
+
+def _constants(graph: Graph, derived: Collection[Value]) -> set[Value]:
+    """The scalars among derived values that follow from constants: known while compiling."""
+    found: set[Atom] = set()
+    for function in graph.functions:
+        for op in walk(function.body):
+            if not isinstance(op, Prim) or not derived.issuperset(op.outputs):
+                continue
+            known = all(isinstance(a, Const) or a in found for a in op.inputs)
+            scalars = all(a.aval.ndim == 0 for a in (*op.inputs, *op.outputs))
+            if known and scalars and _scalar.is_known(op):
+                found.update(op.outputs)
+    return found
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,13 +21,16 @@ import numpy as np
 
 from jaxrec import _core
 from jaxrec.graph._ir import Value
-from jaxrec.split._scalar import DTYPES, OPCODES, bits
+from jaxrec.split._scalar import DTYPES, OPCODES, bits, value_of
 
 _FORMS: dict[str, int] = _core.native_forms()
 _NAMES = {code: name for name, code in DTYPES.items()}
 
 _COMPARISONS = {"EQ": "EQ", "NE": "NE", "LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE"}
 """Each with the comparison of the operands in the other order."""
+
+_SAME = {("AND", True), ("OR", False), ("XOR", False), ("EQ", True), ("NE", False)}
+"""What leaves a boolean as it is."""
 
 _COMMUTATIVE = {"ADD", "MUL", "AND", "OR", "XOR"}
 _HOT: dict[str, list[str]] = _core.native_instructions()
@@ -162,6 +165,8 @@ class Builder:
             return self._convert(dtype, np.dtype(_NAMES[operands[0]]), operands[1])
         if opcode == "SELECT":
             return self._select(dtype, *operands)
+        if all(operand in self._constants for operand in operands):
+            return self._evaluated(opcode, dtype, operands)
         if len(operands) == 1:
             return self._result("UNARY", opcode, dtype, operands, ())
         return self._binary(opcode, dtype, *operands)
@@ -226,10 +231,19 @@ class Builder:
             self._bools.add(target)
         return target
 
+    def _evaluated(self, opcode: str, dtype: np.dtype[Any], operands: Sequence[int]) -> int:
+        """The constant that an operation makes of constants."""
+        words = [bits(self.known(operand), dtype) for operand in operands]
+        word = _core.evaluate(OPCODES[opcode], DTYPES[dtype.name], *words)
+        is_bool = opcode in _COMPARISONS or opcode == "IS_FINITE"
+        made = np.dtype(bool) if is_bool else dtype
+        return self.constant(value_of(word, made), made)
+
     def _convert(self, to: np.dtype[Any], source: np.dtype[Any], register: int) -> int:
         value = self.known(register)
-        if value is not None and to.kind != "b" and source.kind != "f":
-            return self.constant(value, to)
+        if value is not None:
+            word = _core.convert(DTYPES[to.name], DTYPES[source.name], bits(value, source))
+            return self.constant(value_of(word, to), to)
         if _holds(to, source):
             return register
         target = self.register()
@@ -239,6 +253,8 @@ class Builder:
         return target
 
     def _select(self, dtype: np.dtype[Any], which: int, a: int, b: int) -> int:
+        if which in self._constants:
+            return b if self.known(which) else a
         size = self._wraps(dtype, which, a, b)
         target = self.register()
         if size is not None:
@@ -271,6 +287,8 @@ class Builder:
                 return self._binary(_COMPARISONS.get(opcode, opcode), dtype, b, a)
         if right is not None and left is None:
             if opcode in ("MUL", "DIV") and right == 1:
+                return a
+            if dtype == np.dtype(bool) and (opcode, bool(right)) in _SAME:
                 return a
             if opcode in _HOT.get(dtype.name, ()):
                 return self._result("BINARY_IMM", opcode, dtype, (a,), (right,))

@@ -6,7 +6,7 @@ What only one branch needs is so computed in that branch alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -133,24 +133,33 @@ class ControlValues:
         assert isinstance(array, Value)
         indices = [self._ready(a) for a in op.inputs[1:]]
         starts = _scalar.starts_of(op, indices, self._deciding, self._to)
-        return [self._load(array, starts, op.eqn.params["slice_sizes"])]
+        types = [a.aval.dtype for a in op.inputs[1:]]
+        return [self._load(array, starts, op.eqn.params["slice_sizes"], types)]
 
-    def _load(self, array: Value, starts: Sequence[int], sizes: Sequence[int]) -> Registers:
+    def _load(
+        self,
+        array: Value,
+        starts: Sequence[int],
+        sizes: Sequence[int],
+        types: Sequence[np.dtype[Any]] = (),
+    ) -> Registers:
         """Loads a block of an outer array; an axis taken whole needs no start."""
+        # Where the last number of the type ends the sum is below 0, which is out of range too.
+        dtype = np.int32 if all(np.can_cast(t, np.int32) for t in types) else np.int64
         number, result = self._table.index(array), np.empty(tuple(sizes), dtype=object)
         for index in np.ndindex(*result.shape):
             where = []
             for axis, offset in enumerate(index):
                 whole = not starts or array.aval.shape[axis] == sizes[axis] != 1
-                where.append(self._index(None if whole else starts[axis], offset))
+                where.append(self._index(None if whole else starts[axis], offset, dtype))
             result[index] = self._to.load(array, number, where)
         return result
 
-    def _index(self, start: int | None, offset: int) -> int:
+    def _index(self, start: int | None, offset: int, dtype: Any) -> int:
         if start is not None and offset == 0:
             return start
-        constant = self._to.constant(offset, np.int64)
-        return constant if start is None else self._to.emit("ADD", np.int64, start, constant)
+        constant = self._to.constant(offset, dtype)
+        return constant if start is None else self._to.emit("ADD", dtype, start, constant)
 
 
 def each(registers: Registers) -> list[int]:

@@ -335,3 +335,11 @@ def bits(value: Any, dtype: np.dtype[Any]) -> int:
     if dtype.kind == "f":
         return int(exact.view(np.int32 if dtype.itemsize == 4 else np.int64))
     return int(exact.astype(np.int64))
+
+
+def value_of(word: int, dtype: np.dtype[Any]) -> Any:
+    """The constant that a word stands for: the other way round."""
+    whole = np.array(word, np.int64)
+    if dtype.kind == "f":  # the low bytes, as hosts are little-endian
+        return whole.reshape(1).view(dtype)[0]
+    return whole.astype(dtype)[()]
