@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kMostLanesAtOnce = 1024;
 constexpr int64_t kFramesPerSkippedPoll = 64;
 constexpr int64_t kPollsPerQuestion = 8192;  // some hundredths of a second
+constexpr int64_t kPollsOfGang = 64;         // that one poll of a gang takes as long as
 constexpr std::chrono::milliseconds kMostPatience{100};
 
 }  // namespace
@@ -238,7 +239,7 @@ void Pool::give(Task* task) {
 }
 
 bool Pool::Worker::poll(Stack& stack, int64_t looped) {
-  stack.fault = look(looped);
+  stack.fault = look(looped, 1);
   const bool calls = stack.pc->op != static_cast<uint16_t>(MachineOp::LOOP);
   if (stack.fault == Fault::kCalls && !calls) stack.fault = Fault::kNone;  // the next call has it
   if (stack.fault != Fault::kNone || pool_.stopped_.load(std::memory_order_relaxed)) return false;
@@ -251,14 +252,18 @@ bool Pool::Worker::poll(Stack& stack, int64_t looped) {
 }
 
 bool Pool::Worker::goes_on(int64_t looped) {
-  const Fault fault = look(looped);
+  const Fault fault = look(looped, kPollsOfGang);
   if (fault != Fault::kNone) pool_.stop(fault);
   return !pool_.stopped_.load(std::memory_order_relaxed);
 }
 
 // Why all are to stop, if they are; starts threads when it is time.
-Fault Pool::Worker::look(int64_t looped) {
-  if (asks && ++polls_ % kPollsPerQuestion == 0 && pool_.at_.give_up()) return Fault::kGivenUp;
+Fault Pool::Worker::look(int64_t looped, int64_t polls) {
+  polls_ += polls;
+  if (asks && polls_ >= kPollsPerQuestion) {
+    polls_ = 0;
+    if (pool_.at_.give_up()) return Fault::kGivenUp;
+  }
   if (pool_.at_.call_limit >= 0) {
     const int64_t added = calls() - counted_;
     counted_ += added;

@@ -59,10 +59,10 @@ class Pool {
     int64_t next_lane = 0, end_lane = 0;  // lanes it has taken and not begun
 
    private:
-    Fault look(int64_t looped);
+    Fault look(int64_t looped, int64_t polls);
 
     Pool& pool_;
-    int64_t polls_ = 0;
+    int64_t polls_ = 0;  // since it has asked
     int64_t polls_to_skip_ = 0;
     int64_t counted_ = 0;
   };

@@ -163,9 +163,9 @@ class _Scope:
         return op.inputs
 
 
-def _constants(graph: Graph, derived: Collection[Value]) -> set[Value]:
+def _constants(graph: Graph, derived: frozenset[Value]) -> set[Value]:
     """The scalars among derived values that follow from constants: known while compiling."""
-    found: set[Atom] = set()
+    found: set[Value] = set()
     for function in graph.functions:
         for op in walk(function.body):
             if not isinstance(op, Prim) or not derived.issuperset(op.outputs):
