@@ -232,7 +232,11 @@ class RecFn:
         return profile_call(*self._mapped(args, kwargs, in_axes).known("profile"))
 
     def cache_info(self) -> Any:
-        """How many signatures were traced, and how many programs compiled, so far."""
+        """How often the function was traced, and how many programs were compiled, so far.
+
+        Numbers that grow from call to call tell of arguments of ever new shapes, or of values that
+        the function closes over and that change: what changes is better passed as an argument.
+        """
         return cache_info(self._cache)
 
     def clear_cache(self) -> None:

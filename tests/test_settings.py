@@ -74,6 +74,25 @@ def test_checkify_looks_at_results(how, bad):
         error.throw()
 
 
+def test_checkify_finds_no_index_that_is_not_there():
+    """What a schedule never writes is never read as an index."""
+    left, right = jnp.array([1, -1, -1]), jnp.array([2, -1, -1])
+
+    @jr.rec_fn
+    def product(e, i):
+        return jr.cond(
+            left[i] < 0, lambda: e[i], lambda: product(e, left[i]) * product(e, right[i])
+        )
+
+    e = jnp.array([1.0, 2.0, 3.0])
+    checked = checkify.checkify(jax.grad(lambda e: product(e, 0)), errors=checkify.index_checks)
+    with jr.executor("reference"):
+        for _ in range(5):
+            error, found = checked(e)
+            error.throw()
+            np.testing.assert_array_equal(found, [0, 3, 2])
+
+
 @contextlib.contextmanager
 def strict(executor: str, x64: bool) -> Iterator[None]:
     """Settings of JAX that are for the user's arrays: those of jaxrec have to keep them too."""

@@ -49,7 +49,8 @@ def replay(at: Scheduled) -> list[Any]:
     numbered = np.zeros(len(at.program.cells) * len(at.layout.widths), np.int32)
     for kind, branch in widths.items():
         numbered[kind] = branches.index(branch)
-    branch_of = jnp.asarray(numbered)[at.tables.waves[:, KIND]]
+    is_wave = numbers(at.layout.max_waves) < at.tables.num_waves  # the rest is never written
+    branch_of = jnp.asarray(numbered)[jnp.where(is_wave, at.tables.waves[:, KIND], 0)]
 
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = at.tables.waves[number]

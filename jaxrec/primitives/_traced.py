@@ -109,6 +109,19 @@ _PASSING = 8
 """Programs of a function that serve one call each and may still be in use."""
 
 
+class CacheInfo(NamedTuple):
+    """Counts of work done once a signature, and again where what a function closes over changes.
+
+    Attributes:
+        traces: how often the function was traced.
+        compilations: XLA programs compiled for eager calls. Those that `jax.jit` compiles around
+            recursive calls are its own, and scalar recursion takes none.
+    """
+
+    traces: int
+    compilations: int
+
+
 class Traces(dict[Any, Traced]):
     """What a recursive function has traced, by signature.
 
@@ -119,6 +132,13 @@ class Traces(dict[Any, Traced]):
     def __init__(self) -> None:
         super().__init__()
         self._passing: collections.deque[Program] = collections.deque()
+        self._gone = CacheInfo(0, 0)  # what was dropped since
+
+    def info(self) -> CacheInfo:
+        """What was traced and compiled since everything was forgotten."""
+        kept = {traced.program for traced in list(self.values())}.union(self._passing)
+        compiled = sum(map(compiled_programs, kept))
+        return CacheInfo(self._gone.traces + len(kept), self._gone.compilations + compiled)
 
     def current(self, key: Any) -> Traced | None:
         """What was traced for a key, unless what it closes over has changed since."""
@@ -137,18 +157,26 @@ class Traces(dict[Any, Traced]):
         """Keeps what serves one call, such as a step of training, until some more of it follows."""
         self._passing.append(traced.program)
         if len(self._passing) > _PASSING:
-            self._passing.popleft().let_go()
+            before = self._passing.popleft()
+            self._count(before)
+            before.let_go()
 
     def drop(self, traced: Traced) -> None:
         """Forgets one trace."""
-        for key in [k for k, other in list(self.items()) if other is traced]:
-            self.pop(key, None)
+        found = [self.pop(k, None) for k, other in list(self.items()) if other is traced]
+        if found:
+            self._count(traced.program)
         traced.let_go()
+
+    def _count(self, program: Program) -> None:
+        traces, compilations = self._gone
+        self._gone = CacheInfo(traces + 1, compilations + compiled_programs(program))
 
     def let_go(self) -> None:
         """Forgets everything."""
         made = list(self.values())
         self.clear()
+        self._gone = CacheInfo(0, 0)
         for traced in made:
             traced.let_go()
         while self._passing:
@@ -158,23 +186,9 @@ class Traces(dict[Any, Traced]):
         self.let_go()
 
 
-class CacheInfo(NamedTuple):
-    """Counts of work done once a signature.
-
-    Attributes:
-        traces: signatures traced.
-        compilations: XLA programs compiled for eager calls. Those that `jax.jit` compiles around
-            recursive calls are its own, and scalar recursion takes none.
-    """
-
-    traces: int
-    compilations: int
-
-
 def cache_info(cache: Traces) -> CacheInfo:
     """What a recursive function has traced and compiled so far."""
-    programs = {traced.program for traced in list(cache.values())}
-    return CacheInfo(traces=len(programs), compilations=sum(map(compiled_programs, programs)))
+    return cache.info()
 
 
 @functools.partial(jax.jit, inline=True)
