@@ -56,9 +56,7 @@ class GangOf final : public Gang {
     admit();
     if (!elect()) return Exit::kDone;
     do {
-      if (pc_ < stop_) continue;
-      park();
-      elect();
+      if (pc_ >= stop_) regroup();
     } while (step(program_.code[pc_]));
     return exit_;
   }
@@ -275,6 +273,12 @@ class GangOf final : public Gang {
     return true;
   }
 
+  // Where others wait: they are joined, or they run first.
+  bool regroup() {
+    park();
+    return elect();
+  }
+
   // At a jump back: those that wait are through with the loop, and where they are more they go on.
   bool turn() {
     if (apart_) return true;
@@ -403,9 +407,7 @@ class GangOf final : public Gang {
     pc_ = after;
     const int32_t* to = program_.pool.data() + site.results;
     results(in, from, [&](size_t k, const W* result) { blend(column(to[k]), result); });
-    if (count_ == live_) return true;
-    park();
-    return elect();
+    return count_ == live_ || regroup();
   }
 
   // Passes the results of a return on, each with its number.

@@ -147,11 +147,12 @@ class Invocation:
             closure,
             others,
         )
-        if lasts:
-            cache.put([self._key(signature), self._key(args)], traced)
-        else:
+        if not lasts:
             cache.keep_for_now(traced)
-        return traced
+            return traced
+        known = cache.current(self._key(args))  # by a call with arrays for its numbers of Python
+        cache.put([self._key(signature), self._key(args)], known or traced)
+        return known or traced
 
     def _check_axes(self, used: frozenset[Any], collectives: frozenset[str]) -> None:
         stray = used - set(jax.sharding.get_abstract_mesh().manual_axes)
