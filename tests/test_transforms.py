@@ -285,6 +285,11 @@ class TestExamplesThatShareATree:
 class TestSecondCall:
     """A second call with arguments of the same shapes traces nothing and compiles nothing."""
 
+    @pytest.fixture(autouse=True)
+    def _nothing_compiled(self):
+        """JAX counts no more programs once its cache is full of those of other tests."""
+        jax.clear_caches()
+
     def test_eager_calls(self, args):
         f = tree_rnn(JAXREC)
         w, tree, _ = args
