@@ -17,7 +17,7 @@ from jaxrec.graph._ir import Graph
 from jaxrec.primitives._invoke import Invocation
 from jaxrec.primitives._options import Options
 from jaxrec.primitives._repeat import Repeat, types_of
-from jaxrec.primitives._traced import Traces, cache_info
+from jaxrec.primitives._traced import Traces
 from jaxrec.report._measure import profile_call, schedule_of
 from jaxrec.trace import _context
 from jaxrec.trace._arguments import Arguments
@@ -237,7 +237,7 @@ class RecFn:
         Numbers that grow from call to call tell of arguments of ever new shapes, or of values that
         the function closes over and that change: what changes is better passed as an argument.
         """
-        return cache_info(self._cache)
+        return self._cache.info()
 
     def clear_cache(self) -> None:
         """Forgets what was traced and compiled; the next call traces again.

@@ -239,22 +239,11 @@ class GangOf final : public Gang {
     const int64_t* places = outer.dims.size() == 0 ? bases : inside;
     if (places != bases && outer.lane_size != 0)
       for (int32_t i = 0; i < width_; ++i) inside[i] += bases[i];
-    read(target(dst), outer.array, places);
+    W* out = target(dst);
+    if (byte_width(outer.array.dtype) == sizeof(W))
+      ops_.gather(out, outer.array.data, places, width_);
+    else each(out, [&](int32_t i) { return outer.load(outer.array.data, places[i]); });
     return keep(dst);
-  }
-
-  void read(W* out, const Array& array, const int64_t* places) const {
-    if (byte_width(array.dtype) == sizeof(W)) return ops_.gather(out, array.data, places, width_);
-    with_type(array.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int32_t i = 0; i < width_; ++i) out[i] = element_at(array.as<const T>(), places[i]);
-    });
-  }
-
-  template <class T>
-  static W element_at(const T* data, int64_t at) {
-    if constexpr (std::is_same_v<T, bool>) return reinterpret_cast<const uint8_t*>(data)[at] != 0;
-    else return to_element<W>(to_word(data[at]));
   }
 
   // Which lanes run.
@@ -462,7 +451,7 @@ class GangOf final : public Gang {
     int32_t element = 0;
     results(in, fp_, [&](size_t, const W* result) {
       while (element == program_.results[array].count) ++array, element = 0;
-      store(at_.results[array], program_.results[array].count, element++, result);
+      store(array, element++, result);
     });
     for (int32_t i = 0; i < width_; ++i) keys_[i] &= ~mask_[i];
     live_ -= count_;
@@ -472,13 +461,12 @@ class GangOf final : public Gang {
     return elect();
   }
 
-  void store(const Array& array, int32_t size, int32_t element, const W* result) {
-    with_type(array.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int32_t i = 0; i < width_; ++i)
-        if (mask_[i] != 0)
-          array.as<T>()[int64_t{lanes_[i]} * size + element] = from_element<T>(result[i]);
-    });
+  void store(size_t array, int32_t element, const W* result) const {
+    const Port& port = program_.results[array];
+    for (int32_t i = 0; i < width_; ++i)
+      if (mask_[i] != 0)
+        store_element(at_.results[array].data, port.dtype,
+                      int64_t{lanes_[i]} * port.count + element, result[i]);
   }
 
   const Invocation& at_;

@@ -186,11 +186,6 @@ class Traces(dict[Any, Traced]):
         self.let_go()
 
 
-def cache_info(cache: Traces) -> CacheInfo:
-    """What a recursive function has traced and compiled so far."""
-    return cache.info()
-
-
 @functools.partial(jax.jit, inline=True)
 def _first(arrays: Sequence[Any]) -> list[Any]:
     return [x[0] for x in arrays]
