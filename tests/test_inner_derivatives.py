@@ -231,12 +231,25 @@ def test_values(pair):
     assert_close(jax.vmap(fun, (None, 0))(W, jnp.array(ROOTS)), expected)
 
 
-def test_gradients(pair):
-    fun, plain = pair
-    expected = [jax.grad(plain)(W, i) for i in ROOTS]
-    assert_close(jax.grad(fun)(W, ROOTS[0]), expected[0])
-    total = jax.jit(jax.grad(lambda w: jnp.sum(jax.vmap(fun, (None, 0))(w, jnp.array(ROOTS)))))
-    assert_close(total(W), sum(expected))
+def of_one(fun):
+    return jax.grad(lambda w: fun(w, ROOTS[0]))
+
+
+def of_all(fun):
+    return jax.jit(jax.grad(lambda w: jnp.sum(jax.vmap(fun, (None, 0))(w, jnp.array(ROOTS)))))
+
+
+GRADIENTS = picked(
+    ((program, gradient) for program in PROGRAMS for gradient in (of_one, of_all)),
+    fast=[(program, (of_one, of_all)[k % 2]) for k, program in enumerate(PROGRAMS)],
+)
+
+
+@pytest.mark.parametrize(("program", "gradient"), GRADIENTS)
+def test_gradients(program, gradient):
+    roots = ROOTS[:1] if gradient is of_one else ROOTS
+    expected = sum(jax.grad(program(Plain))(W, i) for i in roots)
+    assert_close(gradient(program(jr))(W), expected)
 
 
 OTHERS = ("host", "reference")

@@ -10,6 +10,12 @@ from jax.extend.core import jaxprs_in_params
 
 from jaxrec.graph._ir import Op, Prim, Switch
 
+PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
+"""Operations that grow faster than what they read."""
+
+LOOPS = frozenset({"scan", "while"})
+"""Operations that repeat others."""
+
 _ELEMENT_FLOPS = 10.0
 """What an element of any other operation costs: memory traffic and transcendental functions."""
 

@@ -23,6 +23,7 @@ import enum
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+from jaxrec.graph._flops import LOOPS
 from jaxrec.graph._ir import (
     Atom,
     Graph,
@@ -42,8 +43,6 @@ from jaxrec.graph._renamed import renamed
 from jaxrec.graph._steep import is_steep
 from jaxrec.graph._unread import without_unread
 from jaxrec.graph._work import decides_work, is_long
-
-_LOOPS = {"scan", "while"}
 
 _FEW = 1024
 """Elements up to which an operation that makes no loop may run twice in a call."""
@@ -133,7 +132,7 @@ def _may_move(op: Op, where: set[Place]) -> bool:
 def _is_heavy(op: Op) -> bool:
     """Whether an operation takes so long that no call should run it twice."""
     elements = sum(atom.aval.size for atom in reads(op))
-    return elements > _FEW or not _LOOPS.isdisjoint(names_of(op))
+    return elements > _FEW or not LOOPS.isdisjoint(names_of(op))
 
 
 def _surely_derived(region: Region, results: Iterable[Atom]) -> set[Atom]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from jaxrec.graph._flops import work_of
+from jaxrec.graph._flops import PRODUCTS, work_of
 from jaxrec.graph._ir import Op, Switch, has_call, names_of, shows
 from jaxrec.graph._patience import has_to_wait
 from jaxrec.graph._steep import has_steep
 
-_LONG = {"dot_general", "conv_general_dilated", "scan"}
+_LONG = PRODUCTS | {"scan"}  # a loop of another kind has to wait
 
 _WASTED_FLOPS = 3e5
 """Arithmetic of branches that are not taken which takes less time than it takes to run the calls of

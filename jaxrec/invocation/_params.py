@@ -17,9 +17,11 @@ from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
-from jaxrec.schedule._layout import Layout, Tables, make_layout, sweep_width, table_types, widths_of
+from jaxrec.schedule._layout import Layout, make_layout
 from jaxrec.schedule._plan import LanePattern, PlanInputs, element_of
 from jaxrec.schedule._platform import CPU, Platform
+from jaxrec.schedule._tables import Tables, table_types
+from jaxrec.schedule._widths import sweep_width, widths_of
 from jaxrec.split._program import Program
 
 

@@ -12,8 +12,9 @@ from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._read import Gather, Gathers, Place, read_wave
 from jaxrec.lowering._rows import gather, gather_rows, numbers, select_rows
-from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, Layout, Tables
+from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, Tables
 from jaxrec.split._program import CellSpec, Program
 
 

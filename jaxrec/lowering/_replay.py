@@ -34,7 +34,7 @@ from jaxrec.lowering._forward import (
 )
 from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather, numbers, row_mask
-from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, KIND
+from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.split._program import CellSpec, Program
 
 _LITTLE_WIDER = 8

@@ -25,9 +25,9 @@ from jaxrec.lowering._forward import (
 )
 from jaxrec.lowering._read import Gather, Place, read_wave
 from jaxrec.lowering._waves import after
-from jaxrec.schedule._layout import COUNT, KIND
 from jaxrec.schedule._plan import PlanInputs
 from jaxrec.schedule._step import Stepping, WaveRows, begin_stepping
+from jaxrec.schedule._tables import COUNT, KIND
 from jaxrec.split._program import CellSpec
 
 Body = Callable[[Any, State], tuple[Any, State]]

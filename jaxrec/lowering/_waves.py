@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxrec.lowering._tapes import row
-from jaxrec.schedule._layout import COUNT, KIND, Layout, Tables
+from jaxrec.schedule._layout import Layout
+from jaxrec.schedule._tables import COUNT, KIND, Tables
 from jaxrec.split._program import Program
 
 Body = Callable[[Any, Any], tuple[Any, Any]]

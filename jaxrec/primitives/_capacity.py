@@ -16,8 +16,9 @@ from jaxrec.invocation._params import Params, run_invocation
 from jaxrec.primitives._alike import Batched, batched
 from jaxrec.primitives._batching import Batch
 from jaxrec.primitives._primitives import run_compiled
-from jaxrec.schedule._layout import Layout, bucket, power_of_two
+from jaxrec.schedule._layout import Layout, bucket
 from jaxrec.schedule._limits import stepped_limits
+from jaxrec.schedule._widths import power_of_two
 
 _ROOM, _ROOM_OF_LANE = 1 << 12, 1 << 4
 """Calls, in all and of each lane, for which an eager stepped invocation gets room before it gets as

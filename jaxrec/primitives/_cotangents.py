@@ -16,8 +16,8 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._alike import Batched
 from jaxrec.primitives._primitives import over_stack
 from jaxrec.primitives._residuals import replayed
-from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._tables import Tables
 from jaxrec.transpose._backward import Want
 
 

@@ -44,7 +44,7 @@ from jaxrec.primitives._transposed import (
     transposed,
     wanted_of,
 )
-from jaxrec.schedule._layout import Tables
+from jaxrec.schedule._tables import Tables
 from jaxrec.transpose._backward import run_backward
 from jaxrec.transpose._unread import without_unread
 

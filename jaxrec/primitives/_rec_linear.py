@@ -47,7 +47,7 @@ from jaxrec.primitives._stacking import (
     zeros_of,
 )
 from jaxrec.primitives._transposed import avals_of, filled, transposed, wanted_of
-from jaxrec.schedule._layout import Tables
+from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import has_cotangent
 from jaxrec.transpose._outer import zero_of

@@ -26,8 +26,8 @@ from jaxrec.primitives._primitives import (
     run_compiled,
 )
 from jaxrec.primitives._residuals import MADE, UNTAKEN, was_run
-from jaxrec.schedule._layout import Tables, table_types
 from jaxrec.schedule._plan import plan_in_program
+from jaxrec.schedule._tables import Tables, table_types
 
 
 def schedule_of(params: Params, operands: Sequence[Any], state: Any = MADE) -> Tables:

@@ -47,7 +47,8 @@ from jaxrec.primitives._transposed import (
     transposed,
     wanted_of,
 )
-from jaxrec.schedule._layout import Layout, Tables, table_types
+from jaxrec.schedule._layout import Layout
+from jaxrec.schedule._tables import Tables, table_types
 from jaxrec.transpose._second import run_second
 
 

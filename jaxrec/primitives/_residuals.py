@@ -20,11 +20,8 @@ from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells, backward_of
 from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.lowering._replay import replay
-from jaxrec.schedule._layout import (
-    Tables,
-    make_layout,
-    table_types,
-)
+from jaxrec.schedule._layout import make_layout
+from jaxrec.schedule._tables import Tables, table_types
 from jaxrec.transpose._cells import Backward, has_cotangent
 
 MADE, BLANK, UNTAKEN = np.int32(1), np.int32(-1), np.int32(0)

@@ -19,7 +19,7 @@ from jaxrec.invocation._params import Params
 from jaxrec.primitives._capacity import decide_capacity, runs_alone
 from jaxrec.primitives._primitives import rec_forward_p
 from jaxrec.primitives._residuals import residual_types
-from jaxrec.schedule._layout import power_of_two
+from jaxrec.schedule._widths import power_of_two
 
 _LEAST, _LEAST_DIFFERENTIATED = 1 << 10, 1 << 4
 """Calls for which there is room anyway."""

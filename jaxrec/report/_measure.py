@@ -32,16 +32,9 @@ from jaxrec.primitives._primitives import compiled_programs
 from jaxrec.primitives._rules import rec
 from jaxrec.report._profile import CellTime, Launch, Profile, WorkerTime, launched_cells
 from jaxrec.report._schedule import Schedule
-from jaxrec.schedule._layout import (
-    COUNT,
-    FIRST,
-    KIND,
-    Layout,
-    Tables,
-    bucket,
-    table_types,
-)
+from jaxrec.schedule._layout import Layout, bucket
 from jaxrec.schedule._plan import plan_in_program
+from jaxrec.schedule._tables import COUNT, FIRST, KIND, Tables, table_types
 from jaxrec.split._program import Program
 from jaxrec.transpose._cells import Backward, has_cotangent
 

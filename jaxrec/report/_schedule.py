@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrec.schedule._layout import COUNT, FIRST, KIND, Layout
+from jaxrec.schedule._layout import Layout
+from jaxrec.schedule._tables import COUNT, FIRST, KIND
 from jaxrec.split._program import Program
 
 _PRINTED = 40

@@ -17,8 +17,9 @@ import numpy as np
 from jaxrec import _core
 from jaxrec._errors import ErrorsOfTheCore
 from jaxrec.schedule._handlers import by_handler, call_handler
-from jaxrec.schedule._layout import Layout, Tables, table_types
+from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._limits import Limits, limits_for, stepped_limits
+from jaxrec.schedule._tables import Tables, table_types
 from jaxrec.split._program import Program
 
 _TARGET = "jaxrec_plan"

@@ -26,9 +26,10 @@ from jax.extend.core import Primitive
 from jaxrec import _compat, _core
 from jaxrec._errors import UnsupportedError
 from jaxrec.schedule._handlers import PLATFORMS, register_handlers
-from jaxrec.schedule._layout import Layout, Tables, table_types, wave_columns, without_waves
+from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._limits import Limits
 from jaxrec.schedule._plan import PlanInputs, host_arguments, request_attributes
+from jaxrec.schedule._tables import Tables, table_types, wave_columns, without_waves
 from jaxrec.split._program import CellSpec, Program
 
 

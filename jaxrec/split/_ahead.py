@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import numpy as np
 from jax.core import ShapedArray
 
-from jaxrec.graph._flops import work_of
+from jaxrec.graph._flops import LOOPS, PRODUCTS, work_of
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -64,8 +64,6 @@ quicker for all at once."""
 _MOST_COPIES = 256
 """Operations that are repeated at call sites at most, for each function."""
 
-_LOOPS = {"scan", "while"}
-_PRODUCTS = {"dot_general", "conv_general_dilated"}
 _ENTRY = 0
 _IS_TOLD = Const(np.bool_(True), ShapedArray((), np.dtype(bool)))
 
@@ -159,9 +157,9 @@ def _stays(value: Value, binding: Binding) -> bool:
 def _is_short(op: Prim) -> bool:
     """Whether an operation may run for each call site apart, and before its call is there."""
     names = set(names_of(op))
-    if has_to_wait([op]) or shows(op) or op.eqn.effects or names & _LOOPS:
+    if has_to_wait([op]) or shows(op) or op.eqn.effects or names & LOOPS:
         return False
-    return not names & _PRODUCTS or sum(w.flops for w in work_of([op])) <= _PRODUCT_FLOPS
+    return not names & PRODUCTS or sum(w.flops for w in work_of([op])) <= _PRODUCT_FLOPS
 
 
 def _callers_compute(graph: Graph, binding: Binding, number: int, test: _Test) -> bool:

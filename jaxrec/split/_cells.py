@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from jaxrec._equation import bind_equation
 from jaxrec._linear import has_backward_rule, is_linear
+from jaxrec.graph._flops import LOOPS, PRODUCTS
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -37,7 +38,7 @@ from jaxrec.graph._ir import (
 from jaxrec.split._binding import Binding
 from jaxrec.split._live import live_values
 
-_HEAVY = {"dot_general", "conv_general_dilated", "while", "scan", "sort", "cumsum", "cond"}
+_HEAVY = PRODUCTS | LOOPS | {"sort", "cumsum", "cond"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -25,8 +25,8 @@ from jaxrec.lowering._pack import pack, unpack
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._read import Place, read_wave
 from jaxrec.lowering._rows import numbers, sum_over_readers
-from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import Backward, Replay, has_cotangent, most_readers, tapes_by_cell
 from jaxrec.transpose._outer import outer_cotangents, zero_of

@@ -16,8 +16,8 @@ from jaxrec.lowering import _outers, _tapes
 from jaxrec.lowering._forward import Scheduled, operands_at
 from jaxrec.lowering._repeatable import is_repeatable
 from jaxrec.lowering._rows import gather_rows, numbers, select_rows
-from jaxrec.schedule._layout import Tables, cell_count
 from jaxrec.schedule._plan import LanePattern, element_of
+from jaxrec.schedule._tables import Tables, cell_count
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._cells import Replay, has_cotangent
 

@@ -18,7 +18,7 @@ from jaxrec.executors.host._tasks import Label, token_of, words
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.lowering import _tapes
 from jaxrec.lowering._rows import sum_over_readers
-from jaxrec.schedule._layout import COUNT, FIRST
+from jaxrec.schedule._tables import COUNT, FIRST
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._backward import Want, initial_cotangents, root_cotangents
 from jaxrec.transpose._cells import Backward, tapes_by_cell

@@ -15,7 +15,8 @@ from jaxrec.executors.host._plan import HostPlan, Rows
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._forward import Scheduled
-from jaxrec.schedule._layout import Layout, Tables
+from jaxrec.schedule._layout import Layout
+from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec, Program
 
 

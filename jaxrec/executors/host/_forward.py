@@ -18,7 +18,7 @@ from jaxrec.invocation._results import outcome
 from jaxrec.lowering import _tapes
 from jaxrec.lowering._forward import results, with_roots
 from jaxrec.lowering._rows import gather_rows
-from jaxrec.schedule._layout import BLOCKS, COUNT, FIRST
+from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST
 from jaxrec.split._program import CellSpec
 from jaxrec.transpose._backward import settle_residuals
 from jaxrec.transpose._cells import Backward, residual_tapes

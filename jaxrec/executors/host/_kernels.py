@@ -20,8 +20,8 @@ from jaxrec.lowering._forward import WaveCell, operands, quick_cell, reads_of
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._read import Place, read_wave
 from jaxrec.lowering._rows import numbers
-from jaxrec.schedule._layout import Tables
 from jaxrec.schedule._plan import LanePattern
+from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.transpose._backward import cut_types, settle_cuts
 from jaxrec.transpose._cells import Backward, Replay, has_cotangent, residual_cell

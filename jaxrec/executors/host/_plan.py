@@ -18,15 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec.schedule._layout import (
-    CellTables,
-    Layout,
-    Tables,
-    ints,
-    power_of_two,
-    table_types,
-    with_step_rows,
-)
+from jaxrec.schedule._layout import Layout, with_step_rows
+from jaxrec.schedule._tables import CellTables, Tables, ints, table_types
+from jaxrec.schedule._widths import power_of_two
 from jaxrec.split._program import CellSpec, Program
 
 _FEWEST_ROWS = 64

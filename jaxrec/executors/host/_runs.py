@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._tasks import KernelFunction, Label, token_of
-from jaxrec.schedule._layout import KIND
+from jaxrec.schedule._tables import KIND
 from jaxrec.split._program import Program
 
 _MOST_WAVES = 16

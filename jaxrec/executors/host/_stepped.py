@@ -29,15 +29,9 @@ from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, plan_inputs
 from jaxrec.lowering import _tapes
 from jaxrec.lowering._pack import pack
-from jaxrec.schedule._layout import (
-    BLOCKS,
-    COUNT,
-    FIRST,
-    KIND,
-    Layout,
-    make_layout,
-)
+from jaxrec.schedule._layout import Layout, make_layout
 from jaxrec.schedule._step import start_stepper
+from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.transpose._cells import Backward
 
 if TYPE_CHECKING:
