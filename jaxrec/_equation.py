@@ -33,7 +33,7 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     if eqn.primitive.name == "custom_vjp_call":
         if _gives_the_same(eqn, operands):
             operands = _mapped_together(operands)
-        if eqn.params["symbolic_zeros"]:
+        if eqn.params["symbolic_zeros"] and not _asserts_zeros(eqn):
             operands = _perturbed_together(operands)
     params = eqn.primitive.get_bind_params(eqn.params)
     if params.get("vmap_method", "") is None:
@@ -126,6 +126,15 @@ def _reached(jaxpr: Jaxpr, given: Sequence[bool]) -> list[bool]:
             outs = [any(operands)] * len(eqn.outvars)
         found.update(v for v, reached in zip(eqn.outvars, outs, strict=True) if reached)
     return holds(jaxpr.outvars)
+
+
+def _asserts_zeros(eqn: JaxprEqn) -> bool:
+    """Whether the rule of a `custom_vjp` may assert that some operands have no tangent.
+
+    That is so of rules made by equinox, diffrax' among them, which keep the same residuals whatever
+    has one.
+    """
+    return str(eqn.params["bwd"].f.__module__).partition(".")[0] == "equinox"
 
 
 def _perturbed_together(values: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, jaxprs_in_params
 
 from jaxrec._equation import bind_equation
 from jaxrec._order import MAX_ORDER
@@ -16,8 +16,8 @@ from jaxrec._values import replaced
 _RULE = "custom_jvp_call"
 
 
-def names_in_derivative(eqn: JaxprEqn, order: int = MAX_ORDER) -> Iterator[str]:
-    """The names of the operations that an equation is and holds, where a derivative is taken.
+def primitives_in_derivative(eqn: JaxprEqn, order: int = MAX_ORDER) -> Iterator[Primitive]:
+    """The operations that an equation is and holds, where a derivative is taken.
 
     A function of `jax.custom_jvp` stands for the operations of its rule, and for itself where that
     cannot be traced.
@@ -27,17 +27,17 @@ def names_in_derivative(eqn: JaxprEqn, order: int = MAX_ORDER) -> Iterator[str]:
         order: up to which order derivatives are looked at, since a rule may hold its own function.
     """
     if eqn.primitive.name != _RULE:
-        yield eqn.primitive.name
+        yield eqn.primitive
         for jaxpr in jaxprs_in_params(eqn.params):
-            yield from _names(jaxpr, order)
+            yield from _primitives(jaxpr, order)
     elif order:
         rule = _with_tangents(eqn)
-        yield from [_RULE] if rule is None else _names(rule, order - 1)
+        yield from [eqn.primitive] if rule is None else _primitives(rule, order - 1)
 
 
-def _names(jaxpr: Any, order: int) -> Iterator[str]:
+def _primitives(jaxpr: Any, order: int) -> Iterator[Primitive]:
     for eqn in jaxpr.eqns:
-        yield from names_in_derivative(eqn, order)
+        yield from primitives_in_derivative(eqn, order)
 
 
 def _with_tangents(eqn: JaxprEqn) -> ClosedJaxpr | None:

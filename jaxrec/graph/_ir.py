@@ -24,7 +24,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax.core import ShapedArray
-from jax.extend.core import JaxprEqn
+from jax.extend.core import JaxprEqn, Primitive
 
 from jaxrec import _compat, _jaxprs
 
@@ -68,11 +68,11 @@ class Prim:
         return self.eqn.primitive.name
 
     @functools.cached_property
-    def in_derivative(self) -> frozenset[str]:
-        """The names of the JAX operations that it is and holds, where a derivative is taken."""
-        from jaxrec.graph._derived import names_in_derivative
+    def in_derivative(self) -> frozenset[Primitive]:
+        """The JAX operations that it is and holds, where a derivative is taken."""
+        from jaxrec.graph._derived import primitives_in_derivative
 
-        return frozenset(names_in_derivative(self.eqn))
+        return frozenset(primitives_in_derivative(self.eqn))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

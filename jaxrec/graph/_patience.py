@@ -2,25 +2,27 @@
 
 What only outer values go into could be computed once, before the recursion, and a wave computes
 rows that are no call. That a loop has no end, and that Python is called, is seen even if nothing
-reads the result; so is a recursion, which the rule of a derivative may start. And a convolution may
+reads the result; so is a recursion, which the rule of a derivative may start. An operation that
+another library has defined may hold any of these where no jaxpr shows it. And a convolution may
 give its rows what stands in the others.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from jax.extend.core import JaxprEqn
+from jax.extend.core import JaxprEqn, Primitive
 
 from jaxrec._jaxprs import equations
 from jaxrec.graph._ir import Op, equations_of, names_of
 
 
 def has_to_wait(ops: Iterable[Op]) -> bool:
-    """Whether some operation may never end, calls Python, or mixes rows."""
+    """Whether some operation may never end, call Python, or mix rows."""
     return any(map(_waits, itertools.chain.from_iterable(map(equations_of, ops))))
 
 
@@ -30,7 +32,7 @@ def jaxpr_has_to_wait(jaxpr: Any) -> bool:
 
 
 def _waits(eqn: JaxprEqn) -> bool:
-    return waits(eqn.primitive.name) or _mixes_rows(eqn)
+    return waits(eqn.primitive) or _mixes_rows(eqn)
 
 
 def _mixes_rows(eqn: JaxprEqn) -> bool:
@@ -45,9 +47,18 @@ def _mixes_rows(eqn: JaxprEqn) -> bool:
     return aval.dtype in (np.float64, np.complex128)
 
 
-def waits(name: str) -> bool:
-    """Whether an operation of this name may never end, or calls Python."""
-    return name == "while" or _recurs(name) or "callback" in name
+def waits(primitive: Primitive) -> bool:
+    """Whether an operation may never end, or call Python."""
+    name = primitive.name
+    return name == "while" or _recurs(name) or "callback" in name or _is_foreign(primitive)
+
+
+def _is_foreign(primitive: Primitive) -> bool:
+    """Whether another library defined an operation, as lineax its `linear_solve`."""
+    impl: Any = primitive.impl
+    while isinstance(impl, functools.partial):
+        impl = impl.func
+    return str(impl.__module__).partition(".")[0] not in ("jax", "jaxrec")
 
 
 def _recurs(name: str) -> bool:

@@ -21,7 +21,7 @@ def is_steep(op: Prim) -> bool:
     """Whether an operation is one of them, or holds one."""
     if op.name in ("div", "rem") and isinstance(op.inputs[1], Const):
         return False
-    return not _STEEP.isdisjoint(op.in_derivative) or any(map(waits, op.in_derivative))
+    return any(primitive.name in _STEEP or waits(primitive) for primitive in op.in_derivative)
 
 
 def has_steep(op: Op) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,7 +106,10 @@ def trace_cell(
 def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
     """The policy, checked to ask for nothing but keeping or not."""
 
-    def keeps(primitive: Any, *avals: Any, **params: Any) -> Any:
+    named = _named(policy)
+
+    def keeps(primitive: Any, /, *avals: Any, **params: Any) -> Any:
+        params = {name: value for name, value in params.items() if name not in named}
         try:
             kept = policy(primitive, *avals, **params)
         except TypeError as error:
@@ -124,6 +128,15 @@ def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
     return keeps
 
 
+def _named(policy: Callable[..., Any]) -> set[str]:
+    """The names that a policy has for the primitive and for types.
+
+    A primitive of another library may have a parameter of such a name, as `prim` of JAX's policies.
+    """
+    given = inspect.signature(policy).parameters.values()
+    return {p.name for p in given if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
+
+
 def _expected(policy: Callable[..., Any]) -> str:
     name = getattr(policy, "__name__", repr(policy))
     return (
@@ -133,14 +146,14 @@ def _expected(policy: Callable[..., Any]) -> str:
     )
 
 
-def _keeps_products(primitive: Any, *avals: Any, **params: Any) -> bool:
+def _keeps_products(prim: Any, *avals: Any, **params: Any) -> bool:
     """The default policy: keeps matrix products; none of complex numbers, which JAX cannot mark.
 
     On CPU it is faster to compute activations again than to write and read them.
     """
     if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in avals):
         return False
-    return jax.checkpoint_policies.dots_saveable(primitive, *avals, **params)
+    return jax.checkpoint_policies.dots_saveable(prim, *avals, **params)
 
 
 def _shape(aval: Any) -> Any:
