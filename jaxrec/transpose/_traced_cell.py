@@ -105,7 +105,6 @@ def trace_cell(
 
 def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
     """The policy, checked to ask for nothing but keeping or not."""
-
     named = _named(policy)
 
     def keeps(primitive: Any, /, *avals: Any, **params: Any) -> Any:
