@@ -13,7 +13,7 @@ import optax
 import pytest
 import zoo_all
 import zoo_modes
-from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, roots
+from zoo import JAXREC, PYTHON, assert_close, forest, loss, normal, random_trees, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
@@ -269,6 +269,20 @@ class TestBounds:
             first = f.cache_info()
             f(jax.tree.map(lambda x: 2 * x, w), tree, 0)
         assert f.cache_info() == first and first.compilations > 1
+
+    def test_other_numbers_of_calls_compile_little(self):
+        f, (tree, (root,)) = tree_rnn(JAXREC), random_trees(np.random.default_rng(0), [40])
+        gradient = jax.grad(lambda w, i: loss(jax.vmap(f, (None, None, 0))(w, tree, i)))
+        with jr.executor("host"):
+            counts = set()
+            for k in range(12):
+                others = root, root, k
+                gradient(weights(), jnp.array(others))
+                counts.add(sum(f.schedule(weights(), tree, i).num_calls for i in others))
+                if k == 3:
+                    first = f.cache_info().compilations
+        assert len(counts) > 4
+        assert f.cache_info().compilations - first < 4
 
 
 @jr.rec_fn
