@@ -190,6 +190,14 @@ class RecFn:
 
         Returns:
             The graph: `str()` prints it, `.dot()` gives Graphviz text, Jupyter draws it.
+
+        Example:
+            >>> import jaxrec as jr
+            >>> @jr.rec_fn
+            ... def double(n):
+            ...     return jr.cond(n == 0, lambda: 1, lambda: 2 * double(n - 1))
+            >>> len(double.graph(3).calls)
+            1
         """
         self._check_outside("graph")
         return self._invocation(*self._bind(args, kwargs)).graph
@@ -227,6 +235,14 @@ class RecFn:
 
         Returns:
             A `Profile`: `str()` prints it, `.save_trace(path)` writes it for Perfetto.
+
+        Example:
+            >>> import jaxrec as jr
+            >>> @jr.rec_fn
+            ... def double(n):
+            ...     return jr.cond(n == 0, lambda: 1, lambda: 2 * double(n - 1))
+            >>> double.profile(3).schedule.num_calls
+            4
         """
         self._check_outside("profile")
         return profile_call(*self._mapped(args, kwargs, in_axes).known("profile"))
@@ -236,6 +252,14 @@ class RecFn:
 
         Numbers that grow from call to call tell of arguments of ever new shapes, or of values that
         the function closes over and that change: what changes is better passed as an argument.
+
+        Example:
+            >>> import jaxrec as jr
+            >>> @jr.rec_fn
+            ... def double(n):
+            ...     return jr.cond(n == 0, lambda: 1, lambda: 2 * double(n - 1))
+            >>> int(double(3)), int(double(4)), double.cache_info().traces
+            (8, 16, 1)
         """
         return self._cache.info()
 

@@ -35,5 +35,7 @@ def test_example(name):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=flags)
-    runner.run(EXAMPLES[name], out=report.append)
+    example = EXAMPLES[name]
+    example.globs = {}  # who pastes it has not the names of the module
+    runner.run(example, out=report.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(report)

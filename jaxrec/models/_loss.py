@@ -25,6 +25,7 @@ def label_loss(logits: jax.Array, label: jax.Array, num_trees: int | jax.Array) 
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from jaxrec.models import label_loss
         >>> label_loss(jnp.zeros((3, 2)), jnp.array([0, 1, -1]), 1).round(4)
         Array(1.3863, dtype=float32)
     """

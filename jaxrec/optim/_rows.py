@@ -67,6 +67,7 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
         TypeError: The indices are no integers.
 
     Example:
+        >>> from jaxrec.optim import used_rows
         >>> used = used_rows([7, 2, -1, 7], num_rows=10, capacity=3)
         >>> used.rows.tolist(), used.local.tolist()
         ([2, 7, 10], [1, 0, -1, 1])
@@ -147,6 +148,7 @@ class RowOptimizer:
 
     Example:
         >>> import jax.numpy as jnp, optax
+        >>> from jaxrec.optim import RowOptimizer, used_rows
         >>> optimizer, table = RowOptimizer(optax.sgd(1.0)), jnp.zeros((4, 1))
         >>> rows = used_rows([2], num_rows=4).rows
         >>> optimizer.update(table, optimizer.init(table), jnp.ones((1, 1)), rows)[0].tolist()

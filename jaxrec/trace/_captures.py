@@ -64,9 +64,10 @@ class Bodies:
                 caller = f", called by {instance.caller.name}," if instance.caller else ""
                 raise UnsupportedError(
                     f"{instance.name}{caller} closes over a value that another recursive function "
-                    "has computed in a call that is over, or in another branch. Pass the value to "
-                    f"{instance.name} as an argument: what all calls pass on unchanged is not "
-                    "copied."
+                    "has computed in a call that is over, or in another branch; or that an object "
+                    "keeps which bodies change when they are traced, such as haiku's stream of "
+                    f"random keys. Pass the value to {instance.name} as an argument: what all calls "
+                    "pass on unchanged is not copied. A body draws from jaxrec.call_key(key)."
                 )
             yield value
 
