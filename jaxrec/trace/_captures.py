@@ -66,8 +66,8 @@ class Bodies:
                     f"{instance.name}{caller} closes over a value that another recursive function "
                     "has computed in a call that is over, or in another branch; or that an object "
                     "keeps which bodies change when they are traced, such as haiku's stream of "
-                    f"random keys. Pass the value to {instance.name} as an argument: what all calls "
-                    "pass on unchanged is not copied. A body draws from jaxrec.call_key(key)."
+                    f"random keys. Pass the value to {instance.name} as an argument: what all "
+                    "calls pass on unchanged is not copied. A body draws from jaxrec.call_key(key)."
                 )
             yield value
 
