@@ -79,11 +79,20 @@ class HostOptions:
         return self.devices.index(device)
 
 
+def _check_name(cell: Any) -> None:
+    """Checks that a cell may have a name: that of its function, and a number."""
+    if not isinstance(cell, str) or not cell.rpartition(".")[2].isdecimal():
+        raise UnsupportedError(
+            f'executor "host": place names {cell!r}, expected a cell, as "f.0", the first of a '
+            "function f. The waves of f.schedule(...) name those that there are."
+        )
+
+
 def _check_place(cell: str, device: Any, devices: Sequence[Any]) -> None:
     if device not in devices:
         raise UnsupportedError(
-            f'executor "host": place puts cell {cell!r} on {device}, expected one of the '
-            f"devices {', '.join(map(str, devices))}. Pass it in devices=."
+            f'executor "host": place puts cell {cell!r} on {device!r}, expected one of '
+            f"the devices {', '.join(map(repr, devices))}. Pass it in devices=."
         )
 
 
@@ -115,6 +124,7 @@ def host_options(
         )
     if isinstance(place, Mapping):
         for cell, device in place.items():
+            _check_name(cell)
             _check_place(cell, device, given)
         place = _Table(tuple(place.items()), given[0])
     return HostOptions(int(workers), given, place, policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -22,6 +23,22 @@ from jaxrec.executors.host._tasks import TaskList
 
 RNN = tree_rnn(JAXREC)
 PLAIN = tree_rnn(PYTHON)
+
+
+@contextlib.contextmanager
+def counted():
+    """An event for each program that XLA compiles, whoever asks for it."""
+    made: list[str] = []
+
+    def compiled(event, duration_secs, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            made.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(compiled)
+    try:
+        yield made
+    finally:
+        jax.monitoring.unregister_event_duration_listener(compiled)
 
 
 @pytest.fixture
@@ -274,14 +291,16 @@ class TestBounds:
         f, (tree, (root,)) = tree_rnn(JAXREC), random_trees(np.random.default_rng(0), [40])
         gradient = jax.grad(lambda w, i: loss(jax.vmap(f, (None, None, 0))(w, tree, i)))
         with jr.executor("host"):
-            calls, compiled = set(), []
-            for k in range(12):
-                others = root, root, k
-                gradient(weights(), jnp.array(others))
-                calls.add(sum(f.schedule(weights(), tree, i).num_calls for i in others))
+            of_size = {f.schedule(weights(), tree, i).num_calls: i for i in range(len(tree.left))}
+            compiled, programs = [], []
+            for size in sorted(of_size):
+                with counted() as made:
+                    gradient(weights(), jnp.array([root, root, of_size[size]]))
                 compiled.append(f.cache_info().compilations)
-        assert len(calls) > 4
+                programs.append(len(made))
+        assert len(of_size) > 8
         assert compiled[-1] - compiled[3] < 4
+        assert sum(programs[4:]) == compiled[-1] - compiled[3]  # nor does JAX for other arrays
 
 
 @jr.rec_fn

@@ -110,6 +110,7 @@ class TestOptions:
             ("host", {"devices": ["cpu"]}, r"devices=\['cpu'\], expected a list of devices"),
             ("host", {"devices": 3}, "devices=3, expected a list of devices"),
             ("host", {"place": {"f.0": 3}}, "puts cell 'f.0' on 3, expected one of the devices"),
+            ("host", {"place": {"f": jax.devices()[0]}}, "place names 'f', expected a cell, as"),
             ("host", {"place": 3}, "place=3, expected a mapping"),
             ("graph", {"workers": 2}, "executor 'graph' has no options"),
         ],
@@ -218,7 +219,7 @@ class TestDivided:
         check_in_a_process(script, devices=2)
 
     def test_a_device_that_was_not_given(self, args):
-        message = r"'tree_rnn\.0' on gpu:7, expected one of"
+        message = r"'tree_rnn\.0' on 'gpu:7', expected one of"
         with (
             jr.executor("host", place=lambda cell: "gpu:7"),
             pytest.raises(jr.UnsupportedError, match=message),

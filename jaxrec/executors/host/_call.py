@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxrec._host_options import HostOptions
 from jaxrec.executors.host._failure import Failures
@@ -91,9 +90,7 @@ class HostCall:
 
     def array(self, value: Any, domain: int) -> int:
         """The slot of an array of the host, on the device of a domain."""
-        device = self.device(domain)
-        placed = jnp.asarray(value) if device is None else jax.device_put(value, device)
-        return self.tasks.value(placed)
+        return self.tasks.value(jax.device_put(value, self.device(domain)))
 
     def moved(self, label: Label, slot: int, source: int, target: int) -> int:
         """The slot of a value of one domain on the device of another."""
