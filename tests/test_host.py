@@ -164,7 +164,7 @@ class TestTransformations:
             got = of(RNN)
         assert_close(got, of(PLAIN), 1e-4)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_hessian(self, args):
         w, tree, _ = args
 

@@ -69,8 +69,7 @@ CASES = [
     pytest.param(executor, precision, marks=mark, id=f"{executor}-{precision.dtype}")
     for executor, precision, mark in (
         ("graph", DOUBLE, pytest.mark.slow),
-        ("host", DOUBLE, pytest.mark.slow),
-        ("reference", DOUBLE, pytest.mark.exhaustive),
+        *((executor, DOUBLE, pytest.mark.exhaustive) for executor in ("host", "reference")),
         *((executor, SINGLE, pytest.mark.exhaustive) for executor in EXECUTORS),
     )
 ]

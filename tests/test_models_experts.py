@@ -39,7 +39,9 @@ def plain(w, x, branches):
     return below(0, 1.0)
 
 
-@pytest.mark.parametrize(("branches", "depth"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("branches", "depth"), [pytest.param(2, 2, marks=pytest.mark.exhaustive), (3, 1)]
+)
 def test_values_and_gradients_equal_plain_recursion(branches, depth):
     weights = build(branches, depth).weights()
     xs = jax.random.normal(jax.random.key(3), (4, 3))

@@ -95,6 +95,7 @@ class TestPlanned:
         check([40, 60])
         assert f.cache_info().compilations == before
 
+    @pytest.mark.exhaustive
     def test_gradients_of_examples_of_one_structure(self):
         f = fold()
         ws = normal(2, 4, 3, 3)

@@ -66,6 +66,7 @@ def test_where_control_differs_from_example_to_example(compile_it):
     np.testing.assert_allclose(found, expected(ORDERS["hessian"], 2, 1, 3), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_where_control_is_computed():
     w, xs = 0.5 * jnp.eye(2) + 0.1, jnp.array([[0.3, 0.8], [0.9, 1.1], [0.0, 0.1]])
     second = jax.hessian(lambda x: jnp.sum(shrunk(w, x, 3) ** 2))

@@ -173,6 +173,7 @@ def test_memory_is_for_the_calls_of_each_shape():
     assert memory(4096) < 10 * memory(1024)  # and not 16
 
 
+@pytest.mark.exhaustive
 def test_memory_of_a_gradient_is_for_the_calls_of_each_shape():
     """What is kept of a recursion by quarters, whose products are the larger the fewer they are."""
 

@@ -201,7 +201,7 @@ def test_json_has_no_nan():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_going_on_after_the_end_trains_further(tmp_path):
     whole = run(*DROPPING, "--epochs", "2", "--out", tmp_path / "whole")
     run(*DROPPING, "--epochs", "1", "--out", tmp_path / "parts")

@@ -9,6 +9,7 @@
 
 #include "tests/check.h"
 #include "tests/random_native.h"
+#include "tests/scale.h"
 
 namespace jaxrec::native {
 namespace {
@@ -70,7 +71,7 @@ class Fuzzer {
 }  // namespace jaxrec::native
 
 int main(int argc, char** argv) {
-  const uint32_t rounds = argc > 1 ? std::atoi(argv[1]) : 500;
+  const uint32_t rounds = argc > 1 ? std::atoi(argv[1]) : jaxrec::kSanitized ? 100 : 500;
   const uint32_t seed = argc > 2 ? std::atoi(argv[2]) : 1;
   jaxrec::native::Fuzzer fuzzer(seed);
   for (uint32_t i = 0; i < rounds; ++i) fuzzer.round(seed * 1'000'003 + i);
