@@ -15,7 +15,7 @@ from waves import in_waves
 from zoo import JAXREC, PYTHON, Program, assert_close
 
 import jaxrec as jr
-from jaxrec.primitives import _alike, _spread
+from jaxrec.primitives import _alike, _rec, _spread
 
 SCALES = (1.0, 0.95, 1.02)
 """What the arguments of each example are multiplied by."""
@@ -25,7 +25,8 @@ LEFT, RIGHT = np.array([1, 3, 5, -1, -1, -1, -1]), np.array([2, 4, 6, -1, -1, -1
 
 @pytest.fixture
 def on_waves(monkeypatch):
-    """Scalars run in waves too, however few examples there are."""
+    """Scalars run in waves too."""
+    monkeypatch.setattr(_rec, "is_spread", lambda *_: False)
     monkeypatch.setattr(_spread, "_FEW", {"graph": 0, "host": 0})
     monkeypatch.setattr(_spread, "_FEW_SHARED", 0)
 

@@ -1,8 +1,8 @@
 """Invocations for examples that make the same calls, on the native machine: a root an example.
 
-The machine decides a call in less time than the scheduler, and needs no bound on calls; but XLA
-computes more examples at a time. So it runs those of few examples, and those of which nobody says
-how many calls they make.
+The machine decides a call in less time than the scheduler, needs no bound on calls, compiles
+nothing and computes many examples in lockstep. So it runs them, but for two things that waves do at
+once: what is shared by calls, and derivatives in many directions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from jaxrec.primitives._batching import Batch, axis_size, with_axis_at
 from jaxrec.primitives._native import is_native
 from jaxrec.split._axes import Examples
 
-_FEW = {"graph": 128, "host": 2048}
-"""By executor, for how many examples the machine computes sooner than waves do."""
-
 _FEW_SHARED = 4
-"""The same of functions with `memo=True`, for which it has one worker and a table."""
+"""For how many examples the machine computes functions with `memo=True` sooner than waves do: it
+has one worker and a table for them."""
 
-_PASSES = 3
-"""How many times as long as values waves take for values and derivatives."""
+_FEW = {"graph": 384, "host": 6144}
+"""By executor, for how many examples and directions it computes derivatives sooner."""
 
 
 class Spread:
@@ -64,7 +62,9 @@ class Spread:
 def is_spread(params: Params, operands: Sequence[Any]) -> bool:
     """Whether the native machine computes the values of an invocation for some examples."""
     return _is_known_to_it(params) and (
-        params.program.examples < _few(params) or _is_undeclared(params, operands)
+        not _is_shared(params)
+        or params.program.examples < _FEW_SHARED
+        or _is_undeclared(params, operands)
     )
 
 
@@ -75,7 +75,8 @@ def most_directions(params: Params, operands: Sequence[Any], most: int) -> int:
     examples = params.program.examples * _examples_behind(params, operands)
     if examples <= 1 or _is_undeclared(params, operands):
         return most
-    return min(most, max(_PASSES * _few(params) // examples - 1, 0))
+    few = 3 * _FEW_SHARED if _is_shared(params) else _FEW[params.executor]
+    return min(most, max(few // examples - 1, 0))
 
 
 def _is_known_to_it(params: Params) -> bool:
@@ -93,9 +94,8 @@ def _is_undeclared(params: Params, operands: Sequence[Any]) -> bool:
     return not is_declared and not is_plannable(params, operands)
 
 
-def _few(params: Params) -> int:
-    is_shared = any(function.memo for function in params.program.graph.functions)
-    return _FEW_SHARED if is_shared else _FEW[params.executor]
+def _is_shared(params: Params) -> bool:
+    return any(function.memo for function in params.program.graph.functions)
 
 
 def _examples_behind(params: Params, operands: Sequence[Any]) -> int:
