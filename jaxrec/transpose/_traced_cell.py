@@ -105,10 +105,11 @@ def trace_cell(
 
 def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
     """The policy, checked to ask for nothing but keeping or not."""
-    named = _named(policy)
+    names = _names(policy)
 
     def keeps(primitive: Any, /, *avals: Any, **params: Any) -> Any:
-        params = {name: value for name, value in params.items() if name not in named}
+        taken = names[: 1 + len(avals)]
+        params = {name: value for name, value in params.items() if name not in taken}
         try:
             kept = policy(primitive, *avals, **params)
         except TypeError as error:
@@ -127,13 +128,13 @@ def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
     return keeps
 
 
-def _named(policy: Callable[..., Any]) -> set[str]:
-    """The names that a policy has for the primitive and for types.
+def _names(policy: Callable[..., Any]) -> list[str]:
+    """The names that a policy has for the primitive and for types, which come by position.
 
     A primitive of another library may have a parameter of such a name, as `prim` of JAX's policies.
     """
     given = inspect.signature(policy).parameters.values()
-    return {p.name for p in given if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return [p.name for p in given if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
 
 def _expected(policy: Callable[..., Any]) -> str:
