@@ -131,8 +131,8 @@ def _reached(jaxpr: Jaxpr, given: Sequence[bool]) -> list[bool]:
 def _asserts_zeros(eqn: JaxprEqn) -> bool:
     """Whether the rule of a `custom_vjp` may assert that some operands have no tangent.
 
-    That is so of rules made by equinox, diffrax' among them, which keep the same residuals whatever
-    has one.
+    That is so of rules made by equinox, diffrax' among them. Those have to keep the same residuals
+    whatever has one.
     """
     return str(eqn.params["bwd"].f.__module__).partition(".")[0] == "equinox"
 

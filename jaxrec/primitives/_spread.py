@@ -22,8 +22,11 @@ _FEW_SHARED = 4
 """For how many examples the machine computes functions with `memo=True` sooner than waves do: it
 has one worker and a table for them."""
 
-_FEW = {"graph": 384, "host": 6144}
-"""By executor, for how many examples and directions it computes derivatives sooner."""
+_PASSES = 3
+"""How many times as long as values waves take for values and derivatives."""
+
+_FEW = {"graph": 128, "host": 2048}
+"""By executor, for how many examples a pass in one direction takes no longer than one of waves."""
 
 
 class Spread:
@@ -75,8 +78,8 @@ def most_directions(params: Params, operands: Sequence[Any], most: int) -> int:
     examples = params.program.examples * _examples_behind(params, operands)
     if examples <= 1 or _is_undeclared(params, operands):
         return most
-    few = 3 * _FEW_SHARED if _is_shared(params) else _FEW[params.executor]
-    return min(most, max(few // examples - 1, 0))
+    few = _FEW_SHARED if _is_shared(params) else _FEW[params.executor]
+    return min(most, max(_PASSES * few // examples - 1, 0))
 
 
 def _is_known_to_it(params: Params) -> bool:

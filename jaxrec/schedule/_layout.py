@@ -39,8 +39,7 @@ class Layout:
         sweeps: whether waves come in sweeps, one of each cell in order, some of them empty.
         collect: whether every call is reported.
         readers: whether the tables that the backward pass reads are made.
-        fires: how often each cell is fired at most.
-        ready: of those, how many may be ready at once.
+        ready: how many calls may be ready for each cell at once.
         cell_rows: rows of each cell, padding included.
         step_rows: of each cell, rows of a step of the contraction that makes the cotangents of
             outer values; 0 without `readers`.
@@ -57,7 +56,6 @@ class Layout:
     sweeps: bool
     collect: bool
     readers: bool
-    fires: tuple[int, ...]
     ready: tuple[int, ...]
     cell_rows: tuple[int, ...]
     step_rows: tuple[int, ...]
@@ -120,7 +118,6 @@ def make_layout(
         sweeps=sweeps,
         collect=collect,
         readers=readers,
-        fires=tuple(fires),
         ready=tuple(ready),
         cell_rows=tuple(n + pad for n in fires),
         step_rows=(0,) * len(fires),

@@ -133,7 +133,10 @@ def _names(policy: Callable[..., Any]) -> list[str]:
 
     A primitive of another library may have a parameter of such a name, as `prim` of JAX's policies.
     """
-    given = inspect.signature(policy).parameters.values()
+    try:
+        given = inspect.signature(policy).parameters.values()
+    except ValueError:  # of what is built in
+        return []
     return [p.name for p in given if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
 

@@ -134,8 +134,7 @@ def host_layout(program: Program, sized: Layout, core: Any, domains: int = 1) ->
         value_rows=tuple(most(core.value_rows, classes)),
         read_rows=tuple(most(core.read_rows, classes, unused)),
         max_waves=1,
-        costs=(),  # kernels depend neither on these nor on how often cells are fired
-        fires=(),
+        costs=(),  # kernels depend neither on these nor on how many calls are ready
         ready=(),
     )
     return with_step_rows(program, layout, [n - pad for n in fired]) if sized.readers else layout
