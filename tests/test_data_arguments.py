@@ -32,6 +32,18 @@ WRONG: dict[str, Any] = {
     r"Vocabulary: got None, expected a list of words": lambda: DATA.Vocabulary(None),
     r"Vocabulary.build: got a Tree, .* pass \[tree\]": lambda: DATA.Vocabulary.build(TREES[0]),
     r"Vocabulary.build: got min_count='a'": lambda: DATA.Vocabulary.build(TREES, min_count="a"),
+    r"Vocabulary.build: trees\[0\] is 'a'": lambda: DATA.Vocabulary.build(["a"]),
+    r"Vocabulary.decode: got id='a'": lambda: DATA.Vocabulary(["a"]).decode(
+        "a"
+    ),
+    r"pack: got None, expected a sequence of": lambda: DATA.pack(None, WORDS),
+    r"pack_ordered: trees\[1\] is 7, expected a": lambda: DATA.pack_ordered([TREES[0], 7], WORDS),
+    r"write_treebank: trees\[0\] is 'a'": lambda: DATA.write_treebank("no.txt", ["a"]),
+    r"dependency_lists: got forest=None": lambda: DATA.dependency_lists(None),
+    r"bucket: got n='a', expected an integer": lambda: DATA.bucket("a"),
+    r"bucket: got base=1.5, expected an integer": lambda: DATA.bucket(70, base=1.5),
+    r"bucket: got ratio='2', expected a number": lambda: DATA.bucket(70, ratio="2"),
+    r"listops: got op_prob='a', expected a number": lambda: DATA.listops(0, 1, op_prob="a"),
     r"glove: got vocabulary=\['a'\], expected": lambda: DATA.glove("no.txt", ["a"]),
     r"write_treebank: got a Tree, .* pass \[tree\]": lambda: DATA.write_treebank(
         "no.txt", TREES[0]

@@ -52,3 +52,5 @@ def test_dependents_are_listed_from_the_head_outwards():
 def test_what_is_no_tree_is_an_error():
     with pytest.raises(ValueError, match="dependency_forest: node 0 has no root above it"):
         data.dependency_forest([1, 2], [1, 0])
+    with pytest.raises(ValueError, match="dependency_forest: the head of node 0 is -2"):
+        data.dependency_forest([1], [-2])

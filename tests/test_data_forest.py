@@ -94,6 +94,15 @@ def test_wrong_arguments() -> None:
         pack([pair, triple], VOCABULARY)
 
 
+@pytest.mark.parametrize(("left", "right"), [(0, -1), (-1, 0)])
+def test_unpack_refuses_nodes_with_one_child(left: int, right: int) -> None:
+    forest = pack([Tree(1, children=(Tree(0, "a"), Tree(0, "b")))], VOCABULARY)
+    forest.left[2], forest.right[2] = left, right
+    message = f"unpack: node 2 has left={left} and right={right}, expected two children or none"
+    with pytest.raises(ValueError, match=message):
+        unpack(forest, VOCABULARY)
+
+
 def test_unpack_refuses_parents_before_children() -> None:
     none = np.full(1, -1, np.int32)
     forest = Forest(

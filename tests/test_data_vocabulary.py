@@ -71,6 +71,18 @@ def test_saved_and_loaded(tmp_path: Path, lower: bool) -> None:
     assert pickle.loads(pickle.dumps(vocabulary)).encode('"') == 3
 
 
+def test_what_cannot_be_written_harms_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "words.json"
+    Vocabulary(["a"]).save(path)
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        Vocabulary(["\ud800"]).save(path)
+    assert Vocabulary.load(path) == Vocabulary(["a"])
+
+
+def test_other_values_are_no_words() -> None:
+    assert 3 not in Vocabulary(["a"]) and None not in Vocabulary(["a"], lower=True)
+
+
 def test_files_that_hold_no_vocabulary(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     for text in ("{", "[" * 100_000):

@@ -54,6 +54,11 @@ def wide(x, n):
     return jr.cond(n < 2, lambda: x, lambda: wide(x, n - 1) + wide(x, n - 2))
 
 
+@jr.rec_fn(workers=4)
+def halves(x, n):
+    return jr.cond(n < 0, lambda: x, lambda: halves(x * 0.5, n + 2) + halves(x, n + 4))
+
+
 CYCLE = {"left": jnp.array([1, 2, 0]), "right": jnp.array([2, 1, 0])}
 DEEP = "nested more than 1048576 calls deep"
 MANY = "made more than 10000000 calls without ending"
@@ -62,6 +67,12 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], str, str]] = {
     "equal": (same, (1.0, 3), DEEP, "same -> same[0] -> same[0] -> ... (1,048,573 more) ... "),
     "mutual": (ping, (1.0, 3), DEEP, "ping -> pong[0] -> ping[0] -> ... (1,048,573 more) ... "),
     "cycle": (total, (1.0, CYCLE, 0), DEEP, "total -> total[0] -> total[0] -> ... (1,048,573 mo"),
+    "arrays": (
+        halves,
+        (jnp.ones(64), 0),
+        r"nested more than \d+ calls deep",
+        "halves -> halves[0] -> halves[0] -> ... (",
+    ),
     "wide": (wide, (1.0, 60), MANY, "wide -> wide[0] -> wide[0] -> ... ("),
 }
 
@@ -104,7 +115,7 @@ print(peak() - before)
 
 
 MEASURED_CASES = [(mode, case) for mode in ("eager", "jit") for case in CASES]
-SOME = [("eager", case) for case in ("equal", "cycle", "wide")]
+SOME = [("eager", case) for case in ("equal", "cycle", "arrays", "wide")]
 SOME += [("jit", case) for case in ("chain", "mutual", "wide")]
 
 

@@ -218,6 +218,11 @@ def test_sizes_are_positive(sizes, name):
         models.TreeLSTM(*sizes, rngs=nnx.Rngs(0))
 
 
+def test_sizes_are_integers():
+    with pytest.raises(TypeError, match=r"hidden_dim must be an integer, got 2\.5"):
+        models.TreeLSTM(3, 4, 2.5, 2, rngs=nnx.Rngs(0))  # pyright: ignore[reportArgumentType]
+
+
 def test_dropout_is_a_probability():
     with pytest.raises(ValueError, match=r"below 1, got 1\.0"):
         models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout=1.0)

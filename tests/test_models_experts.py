@@ -125,6 +125,18 @@ def test_sizes_are_checked():
         models.HierarchicalExperts(2, 3, 1, depth=0, rngs=nnx.Rngs(0))
 
 
+def test_an_input_of_another_shape():
+    for shape in ((3,), (5, 4)):
+        message = rf"HierarchicalExperts: got x of shape \({shape[0]},.*expected \[batch, 3\]"
+        with pytest.raises(ValueError, match=message):
+            build()(jnp.ones(shape))
+
+
+def test_gates_decide_however_many_there_are():
+    model = models.HierarchicalExperts(64, 1, 1, depth=6, rngs=nnx.Rngs(0))
+    assert np.std(model.gates[...]) == pytest.approx(1, rel=0.1)
+
+
 def test_of_other_types_and_under_vmap():
     model = build()
     x = jax.random.normal(jax.random.key(3), (4, 5, 3))

@@ -48,16 +48,20 @@ def build(seed=0, scale=0.5):
     return model
 
 
+def plain_vector(table, word):
+    return table[word] if word >= 0 else jnp.zeros(EMBED)
+
+
 def plain_step(w, edge, word, h, c):
-    i, f, o, u = jnp.split(
-        w.embed[word] @ w.kernels[edge][:EMBED] + h @ w.kernels[edge][EMBED:] + w.biases[edge], 4
-    )
+    x = plain_vector(w.embed, word)
+    gates = x @ w.kernels[edge][:EMBED] + h @ w.kernels[edge][EMBED:] + w.biases[edge]
+    i, f, o, u = jnp.split(gates, 4)
     c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * c
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
 def plain_scores(model, edge, word, h):
-    scores = model.add(jnp.concatenate([h, model.embed.embedding[word]]))
+    scores = model.add(jnp.concatenate([h, plain_vector(model.embed.embedding, word)]))
     return [scores[0], scores[1], scores[2 + edge % 2]]
 
 
@@ -67,7 +71,7 @@ def plain_loss(model, forest, condition):
     def visit(i, edge, word, h, c, decided):
         h, c = plain_step(w, edge, word, h, c)
         here = int(forest.token[i])
-        loss = -jax.nn.log_softmax(model.word(h))[here]
+        loss = -jax.nn.log_softmax(model.word(h))[here] if here >= 0 else 0.0
         scores = plain_scores(model, edge, here, h)
         nodes = int(forest.left[i]), int(forest.right[i]), int(forest.next[i])
         for k in range(decided):
@@ -105,6 +109,7 @@ def plain_generate(model, vector, max_depth):
 
 def test_loss_and_gradient_equal_plain_recursion():
     forest = countdown([2, 3])
+    forest.token[[1, 3]] = -1  # nodes without words, one of them above others
     graph, weights = nnx.split(build())
 
     def loss(weights):

@@ -306,8 +306,17 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys):
     assert f"checkpoint {last} is damaged" in capsys.readouterr().err
     about = last / "about" / "metadata"
     changed = json.loads(about.read_text())
-    changed["progress"]["epoch"] = 0  # which its steps and its history contradict
+    changed["content"]["progress"]["best_epoch"] = 0
     about.write_text(json.dumps(changed))
+    again = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out, "--resume")
+    assert without_time(again) == without_time(first)
+    assert f"checkpoint {last} is damaged: ValueError: what it says" in capsys.readouterr().err
+    files = [path for path in (last / "arrays").rglob("*") if path.is_file()]
+    arrays = max(files, key=lambda path: path.stat().st_size)
+    flipped = bytearray(arrays.read_bytes())
+    for at in range(50, len(flipped), len(flipped) // 20):  # some of the storage is of no use
+        flipped[at] ^= 64
+    arrays.write_bytes(flipped)
     again = run(*TINY_LISTOPS, "--checkpoint-every", "1", "--out", out, "--resume")
     assert without_time(again) == without_time(first)
     assert f"checkpoint {last} is damaged" in capsys.readouterr().err

@@ -18,6 +18,7 @@ struct Invocation {
   const std::vector<Array>& results;
   int64_t lanes;
   int64_t depth_limit;
+  int64_t stack_bytes;   // of all workers' stacks; with one worker `depth_limit` frames fit
   int64_t call_limit;    // of all workers together, give or take a poll; negative: none
   int64_t serial_calls;  // threads start after so many calls and instructions of loops
   int32_t workers;

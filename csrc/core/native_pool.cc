@@ -17,7 +17,8 @@ constexpr std::chrono::milliseconds kMostPatience{100};
 
 }  // namespace
 
-Pool::Pool(const Invocation& invocation) : at_(invocation), lockstep_(Gang::runs(invocation)) {
+Pool::Pool(const Invocation& invocation)
+    : at_(invocation), stack_room_(at_.stack_bytes), lockstep_(Gang::runs(invocation)) {
   workers_.push_back(std::make_unique<Worker>(*this));
   workers_[0]->asks = static_cast<bool>(at_.give_up);
   lanes_left_ = at_.lanes;
@@ -281,7 +282,7 @@ Stack& Pool::take_stack(Worker& worker) {
     return stack;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  stacks_.push_back(std::make_unique<Stack>(at_.program));
+  stacks_.push_back(std::make_unique<Stack>(at_.program, stack_room_));
   return *stacks_.back();
 }
 

@@ -98,6 +98,7 @@ class Pool {
   std::atomic<int64_t> lanes_left_{0};   // that have not ended
   std::atomic<int32_t> hungry_{0};       // workers that wait, less what is on its way to them
   std::atomic<int64_t> calls_{0};        // counted at polls, if they are limited
+  std::atomic<int64_t> stack_room_;      // bytes that stacks may still take
   std::atomic<bool> lockstep_;           // whether lanes run in gangs
   std::atomic<bool> left_alone_{false};  // whether lanes have left their gangs and nobody has them
   std::atomic<bool> started_{false};     // whether there are threads

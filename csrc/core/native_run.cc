@@ -14,7 +14,9 @@ namespace jaxrec::native {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostStackBytes = int64_t{1} << 30;  // of one worker, if nobody allows more
+// If nobody allows more: of all stacks, and of the calls that are nested in one another.
+constexpr int64_t kMostStackBytes = int64_t{1} << 30;
+constexpr int64_t kMostNestedBytes = kMostStackBytes / 8 * 7;
 
 Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arrays, int64_t lanes,
                    const char* what) {
@@ -35,10 +37,19 @@ int32_t choose_workers(const Request& request, const Program& program) {
   return automatic_workers();
 }
 
+int64_t frame_bytes_of(const Program& program) {
+  return program.frame_words * static_cast<int64_t>(sizeof(Word));
+}
+
 int64_t choose_depth(const Request& request, const Program& program) {
-  const int64_t frame_bytes = program.frame_words * static_cast<int64_t>(sizeof(Word));
-  const int64_t most = std::max(kMostStackBytes / frame_bytes, request.max_calls);
+  const int64_t most = std::max(kMostNestedBytes / frame_bytes_of(program), request.max_calls);
   return request.depth_limit < 0 ? most : std::min(request.depth_limit, most);
+}
+
+// A stack that grows takes up to twice what it holds.
+int64_t choose_stack_bytes(int64_t depth_limit, const Program& program) {
+  const int64_t deepest = depth_limit * frame_bytes_of(program);
+  return deepest > kMostNestedBytes ? 2 * deepest : kMostStackBytes;
 }
 
 /// The program as messages see it.
@@ -112,27 +123,31 @@ Status run_unguarded(const Program& program, const Request& request) {
   std::vector<Outer> outers;
   status = bind_outers(program.outers, request.outers, request.outer_lanes, request.lanes, outers);
   if (!status.ok()) return status;
+  const int64_t depth_limit = choose_depth(request, program);
   Invocation at{program,
                 outers,
                 request.roots,
                 request.results,
                 request.lanes,
-                choose_depth(request, program),
+                depth_limit,
+                choose_stack_bytes(depth_limit, program),
                 request.call_limit,
                 request.serial_calls,
                 choose_workers(request, program),
                 true,
                 request.give_up};
-  Pool pool(at);
-  Fault fault = pool.run();
-  if (fault == Fault::kNone) return check_calls(request, program, pool.calls());
-  if (fault == Fault::kGivenUp) return internal_error("interrupted");
   // Several workers, and lanes in lockstep, find faults in any order. One worker finds the first in
   // program order, so the message is always the same.
-  at.workers = 1;
-  at.lockstep = false;
+  if (at.workers > 1 || Gang::runs(at)) {
+    Pool pool(at);
+    const Fault fault = pool.run();
+    if (fault == Fault::kNone) return check_calls(request, program, pool.calls());
+    if (fault == Fault::kGivenUp) return internal_error("interrupted");
+    at.workers = 1;
+    at.lockstep = false;
+  }
   Pool alone(at);
-  fault = alone.run();
+  const Fault fault = alone.run();
   if (fault == Fault::kNone) return check_calls(request, program, alone.calls());
   if (fault == Fault::kGivenUp) return internal_error("interrupted");
   if (alone.faulty() == nullptr || fault == Fault::kMemory)

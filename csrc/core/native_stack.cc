@@ -11,7 +11,8 @@ constexpr int64_t kFirstWords = 1 << 10;
 
 }  // namespace
 
-Stack::Stack(const Program& program) : program(program), frame_words(program.frame_words) {
+Stack::Stack(const Program& program, std::atomic<int64_t>& room)
+    : program(program), frame_words(program.frame_words), room_(room) {
   root[1].op = static_cast<uint16_t>(MachineOp::END);
 }
 
@@ -32,8 +33,11 @@ bool Stack::enter(const Function& function, int64_t limit_of_depth) {
 
 void Stack::set_capacity(int64_t frames) {
   const int64_t at = words == nullptr ? 0 : fp - words;
-  const size_t bytes = static_cast<size_t>(frames * frame_words) * sizeof(Word);
-  void* moved = std::realloc(words, bytes);
+  const int64_t frame_bytes = frame_words * static_cast<int64_t>(sizeof(Word));
+  const int64_t more = (frames - capacity_) * frame_bytes;
+  const auto bytes = static_cast<size_t>(frames * frame_bytes);
+  const bool fits = room_.fetch_sub(more, std::memory_order_relaxed) >= more;
+  void* moved = fits ? std::realloc(words, bytes) : nullptr;
   if (moved == nullptr) {
     fault = Fault::kMemory;
     return;
@@ -49,7 +53,7 @@ void Stack::set_limit() { limit = frame(std::min(capacity_ - 1, depth_limit)) + 
 
 bool Stack::grow() {
   if (top() >= depth_limit) fault = Fault::kDepth;
-  else if (top() + 1 >= capacity_) set_capacity(2 * capacity_);
+  else if (top() + 1 >= capacity_) set_capacity(std::min(2 * capacity_, depth_limit + 2));
   return fault == Fault::kNone;
 }
 

@@ -49,7 +49,8 @@ struct Join {
 enum class Fault : uint8_t { kNone, kIndex, kDepth, kCalls, kCycle, kMemory, kGivenUp };
 
 struct Stack {
-  explicit Stack(const Program& program);
+  /// `room` is how many bytes the stacks of a run may still take.
+  Stack(const Program& program, std::atomic<int64_t>& room);
   ~Stack() { std::free(words); }
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
@@ -100,6 +101,7 @@ struct Stack {
   void set_capacity(int64_t frames);
   void set_limit();
 
+  std::atomic<int64_t>& room_;
   int64_t capacity_ = 0;  // frames
 };
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+import numpy as np
 
 from jaxrec.data._tree import Tree
 
@@ -25,13 +27,20 @@ def check_integers(caller: str, **arguments: Any) -> None:
             raise TypeError(message) from None
 
 
-def check_trees(caller: str, trees: Iterable[Tree]) -> None:
-    """Raises if one tree is given for several."""
+def check_numbers(caller: str, **arguments: Any) -> None:
+    """Raises unless arguments are real numbers, of Python or NumPy."""
+    for name, value in arguments.items():
+        if not isinstance(value, int | float | np.integer | np.floating):
+            raise TypeError(f"{caller}: got {name}={value!r}, expected a number")
+
+
+def each_tree(caller: str, trees: Iterable[Tree]) -> Iterator[Tree]:
+    """The trees that were given for several; raises where something else is."""
     if isinstance(trees, Tree):
         raise TypeError(f"{caller}: got a Tree, expected a sequence of them: pass [tree]")
-
-
-def check_tree(caller: str, number: int, tree: Any) -> None:
-    """Raises unless one of several trees is one."""
-    if not isinstance(tree, Tree):
-        raise TypeError(f"{caller}: trees[{number}] is {tree!r}, expected a jaxrec.data.Tree")
+    if not isinstance(trees, Iterable):
+        raise TypeError(f"{caller}: got {trees!r}, expected a sequence of jaxrec.data.Tree")
+    for number, tree in enumerate(trees):
+        if not isinstance(tree, Tree):
+            raise TypeError(f"{caller}: trees[{number}] is {tree!r}, expected a jaxrec.data.Tree")
+        yield tree

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, overload
 
 import numpy as np
 
-from jaxrec.data._arguments import check_integers, check_type
+from jaxrec.data._arguments import check_integers, check_numbers, check_type
 from jaxrec.data._forest import Forest, pack
 from jaxrec.data._packed import Corpus, F, Int32, Packed, pad
 from jaxrec.data._tree import Tree
@@ -44,12 +44,15 @@ def bucket(n: int, base: int = 64, ratio: float = 1.25) -> int:
 
     Raises:
         ValueError: If an argument is out of range.
+        TypeError: If it is no number.
 
     Example:
         >>> from jaxrec.data import bucket
         >>> [bucket(n) for n in (1, 64, 65, 1000)]
         [64, 64, 80, 1184]
     """
+    check_integers("bucket", n=n, base=base)
+    check_numbers("bucket", ratio=ratio)
     if n < 0 or base < 1 or not (1 < ratio < math.inf):
         raise ValueError(
             f"bucket: got n={n}, base={base}, ratio={ratio}; "

@@ -9,6 +9,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 
+from jaxrec.data._arguments import check_type
 from jaxrec.data._ordered import check_parents, column
 from jaxrec.data._packed import NONE, Array, Int32, Packed, pad
 
@@ -64,7 +65,7 @@ def dependency_forest(
     """
     columns = {"token": token, "head": head}
     token, head = (column("dependency_forest", n, x) for n, x in columns.items())
-    check_parents("dependency_forest", head, token=token)
+    check_parents("dependency_forest", "head", head, token=token)
     links = np.full((3, len(head)), NONE, np.int32)
     for side, outward in enumerate((range(len(head) - 1, -1, -1), range(len(head)))):
         _link(links[side], links[2], head, outward, before=side == 0)
@@ -102,6 +103,7 @@ def dependency_lists(forest: DependencyForest) -> list[tuple[list[int], list[int
         >>> dependency_lists(dependency_forest(token=[4, 5, 6, 7], head=[1, 2, -1, 2]))
         [([4, 5, 6, 7], [1, 2, -1, 2])]
     """
+    check_type("dependency_lists", "forest", forest, DependencyForest)
     columns = (forest.token, forest.left, forest.right, forest.next, forest.roots)
     token, left, right, following, roots = (np.asarray(column).tolist() for column in columns)
     return [_sentence(token, left, right, following, root) for root in roots]

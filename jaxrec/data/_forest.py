@@ -9,7 +9,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 
-from jaxrec.data._arguments import check_tree, check_trees, check_type
+from jaxrec.data._arguments import check_type, each_tree
 from jaxrec.data._packed import NONE, Array, Packed, check_arrays, pad
 from jaxrec.data._tree import Tree
 from jaxrec.data._vocabulary import Vocabulary
@@ -105,11 +105,9 @@ def pack(trees: Iterable[Tree], vocabulary: Vocabulary, pad_to: int | None = Non
         >>> forest.token.tolist(), forest.left.tolist(), forest.roots.tolist()
         ([1, 2, -1, -1], [-1, -1, 0, -1], [2])
     """
-    check_trees("pack", trees)
     check_type("pack", "vocabulary", vocabulary, Vocabulary)
     columns = _Columns()
-    for number, tree in enumerate(trees):
-        check_tree("pack", number, tree)
+    for tree in each_tree("pack", trees):
         columns.append_tree(tree, vocabulary)
     if not columns.roots:
         raise ValueError("pack: got no trees, expected at least one")
@@ -124,7 +122,8 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
         vocabulary: Gives the words; an id of 0 becomes the word `UNKNOWN`.
 
     Raises:
-        ValueError: If a child comes after its parent, or the arrays do not fit together.
+        ValueError: If a child comes after its parent, a node has one child, or the arrays do not
+            fit together.
 
     Example:
         >>> from jaxrec.data import Tree, Vocabulary, pack, unpack
@@ -134,7 +133,7 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
     """
     check_type("unpack", "forest", forest, Forest)
     check_type("unpack", "vocabulary", vocabulary, Vocabulary)
-    _check_order(forest)
+    _check_children(forest)
     end = int(np.max(np.asarray(forest.roots), initial=NONE)) + 1
     nodes = (forest.label, forest.token, forest.left, forest.right)
     done: list[Tree] = []
@@ -146,10 +145,18 @@ def unpack(forest: Forest, vocabulary: Vocabulary) -> list[Tree]:
     return [done[root] for root in forest.roots.tolist()]
 
 
-def _check_order(forest: Forest) -> None:
-    """Raises unless the arrays fit together and every child comes before its parent."""
+def _check_children(forest: Forest) -> None:
+    """Raises unless the arrays fit together, with two children or none before each node."""
     check_arrays(forest, "unpack")
-    latest = np.maximum(np.asarray(forest.left), np.asarray(forest.right))
+    left, right = np.asarray(forest.left), np.asarray(forest.right)
+    single = np.flatnonzero((left < 0) != (right < 0))
+    if single.size:
+        node = int(single[0])
+        raise ValueError(
+            f"unpack: node {node} has left={left[node]} and right={right[node]}, expected two "
+            "children or none (-1)"
+        )
+    latest = np.maximum(left, right)
     late = np.flatnonzero(latest >= np.arange(forest.num_nodes))
     if late.size:
         node = int(late[0])

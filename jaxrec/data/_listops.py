@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxrec.data._arguments import check_integers
+from jaxrec.data._arguments import check_integers, check_numbers
 from jaxrec.data._tree import NO_LABEL, Tree
 
 _END = "]"
@@ -94,6 +94,7 @@ def listops(
         Research Workshop 2018, section 3.
     """
     check_integers("listops", seed=seed, num=num, max_depth=max_depth, max_args=max_args)
+    check_numbers("listops", op_prob=op_prob)
     if seed < 0 or num < 0 or max_depth < 1 or max_args < 2 or not 0 <= op_prob <= 1:
         raise ValueError(
             f"listops: got num={num}, max_depth={max_depth}, max_args={max_args}, "

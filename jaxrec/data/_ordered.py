@@ -9,7 +9,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 
-from jaxrec.data._arguments import check_tree, check_trees, check_type
+from jaxrec.data._arguments import check_type, each_tree
 from jaxrec.data._packed import NONE, Array, Int32, Packed, pad, topmost
 from jaxrec.data._tree import Tree
 from jaxrec.data._vocabulary import Vocabulary
@@ -72,7 +72,7 @@ def ordered_forest(
     label = np.full(np.shape(token), NONE, np.int32) if label is None else label
     columns = {"token": token, "label": label, "parent": parent}
     token, label, parent = (column("ordered_forest", n, x) for n, x in columns.items())
-    check_parents("ordered_forest", parent, token=token, label=label)
+    check_parents("ordered_forest", "parent", parent, token=token, label=label)
     child, sibling = _links(parent)
     roots = np.flatnonzero(parent < 0).astype(np.int32)
     return pad(OrderedForest(label, token, child, sibling, roots), pad_to, "ordered_forest")
@@ -104,11 +104,9 @@ def pack_ordered(
         >>> forest.token.tolist(), forest.child.tolist(), forest.sibling.tolist()
         ([-1, 1, 2, 3], [1, -1, -1, -1], [-1, 2, 3, -1])
     """
-    check_trees("pack_ordered", trees)
     check_type("pack_ordered", "vocabulary", vocabulary, Vocabulary)
     token, label, parent = [], [], []
-    for number, tree in enumerate(trees):
-        check_tree("pack_ordered", number, tree)
+    for tree in each_tree("pack_ordered", trees):
         awaited = [NONE]
         for node in tree.preorder():
             parent.append(awaited.pop())
@@ -149,29 +147,30 @@ def column(caller: str, name: str, values: Sequence[int] | np.ndarray) -> Int32:
     return given.astype(np.int32)
 
 
-def check_parents(caller: str, parent: Int32, **columns: Int32) -> None:
-    """Raises unless `parent` describes trees over nodes that all columns have."""
+def check_parents(caller: str, name: str, parent: Int32, **columns: Int32) -> None:
+    """Raises unless the argument of this name has the parents of nodes that all columns have."""
     nodes = len(parent)
-    for name, column in columns.items():
+    for other, column in columns.items():
         if column.shape != (nodes,):
             raise ValueError(
-                f"{caller}: {name} has shape {column.shape}, expected ({nodes},), as the parents"
+                f"{caller}: {other} has shape {column.shape}, expected ({nodes},), as {name}"
             )
     wrong = np.flatnonzero((parent < NONE) | (parent >= nodes))
     if wrong.size:
         node = int(wrong[0])
         raise ValueError(
-            f"{caller}: the parent of node {node} is {int(parent[node])}, expected -1 for a root "
+            f"{caller}: the {name} of node {node} is {int(parent[node])}, expected -1 for a root "
             f"or a node below {nodes}"
         )
-    _check_acyclic(caller, parent)
+    _check_acyclic(caller, name, parent)
 
 
-def _check_acyclic(caller: str, parent: Int32) -> None:
+def _check_acyclic(caller: str, name: str, parent: Int32) -> None:
     stuck = np.flatnonzero(parent[topmost(parent)] >= 0)
     if stuck.size:
         raise ValueError(
-            f"{caller}: node {int(stuck[0])} has no root above it; its parents go in a circle"
+            f"{caller}: node {int(stuck[0])} has no root above it; by {name} its ancestors go in a "
+            "circle"
         )
     if not (parent < 0).any():
-        raise ValueError(f"{caller}: got no root, expected a node whose parent is -1")
+        raise ValueError(f"{caller}: got no root, expected a node whose {name} is -1")

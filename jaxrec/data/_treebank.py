@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxrec.data._arguments import check_integers, check_trees
+from jaxrec.data._arguments import check_integers, each_tree
 from jaxrec.data._parse import Grammar, LineError, parse_line
 from jaxrec.data._tree import Tree
 
@@ -130,8 +130,7 @@ def write_treebank(path: str | os.PathLike[str], trees: Iterable[Tree]) -> None:
         ...     print(file.read_text(encoding="utf-8").strip())
         (2 and\/or)
     """
-    check_trees("write_treebank", trees)
-    lines = [f"{_writable(tree)}\n" for tree in trees]
+    lines = [f"{_writable(tree)}\n" for tree in each_tree("write_treebank", trees)]
     Path(path).write_bytes("".join(lines).encode("utf-8"))
 
 

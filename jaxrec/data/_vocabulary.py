@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxrec.data._arguments import check_integers, check_trees
+from jaxrec.data._arguments import check_integers, each_tree
 from jaxrec.data._tree import Tree
 
 UNKNOWN = "<unk>"
@@ -87,19 +87,19 @@ class Vocabulary:
             >>> Vocabulary.build([Tree(2, children=(Tree(2, "a"), Tree(2, "b")))]).words
             ('<unk>', 'a', 'b')
         """
-        check_trees("Vocabulary.build", trees)
         check_integers("Vocabulary.build", min_count=min_count)
         if min_count < 1:
             raise ValueError(f"Vocabulary.build: got min_count={min_count}, expected 1 or more")
-        counts = Counter(word.lower() if lower else word for tree in trees for word in tree.words())
+        words = (word for tree in each_tree("Vocabulary.build", trees) for word in tree.words())
+        counts = Counter(word.lower() if lower else word for word in words)
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         return cls((word for word in ranked if counts[word] >= min_count), lower=lower)
 
     def __len__(self) -> int:
         return len(self.words)
 
-    def __contains__(self, word: str) -> bool:
-        return (word.lower() if self.lower else word) in self._ids
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and (word.lower() if self.lower else word) in self._ids
 
     def encode(self, word: str) -> int:
         """The id of a word, 0 if it is not known.
@@ -116,7 +116,9 @@ class Vocabulary:
 
         Raises:
             IndexError: If there is no such id; negative ones included, -1 meaning "no word".
+            TypeError: If it is no integer.
         """
+        check_integers("Vocabulary.decode", id=number)
         if not 0 <= number < len(self.words):
             raise IndexError(
                 f"Vocabulary.decode: got id {number}, expected 0 to {len(self.words) - 1}"
@@ -126,7 +128,8 @@ class Vocabulary:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the vocabulary as JSON; an existing file is replaced."""
         content = {"format": _FORMAT, "lower": self.lower, "words": self.words[1:]}
-        Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        # Encoded before the file is opened, which empties it.
+        Path(path).write_bytes(json.dumps(content, ensure_ascii=False).encode("utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Vocabulary:

@@ -10,7 +10,7 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import OrderedForest
-from jaxrec.models._classifier import NodeStates, TreeClassifier, node_states
+from jaxrec.models._classifier import NodeStates, TreeClassifier, node_states, vectors_of
 
 
 class ChildSumWeights(NamedTuple):
@@ -111,8 +111,7 @@ class ChildSumTreeLSTM(TreeClassifier):
         """What the recursion reads: parameters, and the words' part of all gates at once."""
         token = jnp.asarray(forest.token)
         # Not `self.embed(...)`, which looks words up in the type that it was made with.
-        words = self.embed.embedding[...][jnp.maximum(token, 0)]
-        words = jnp.where(token[:, None] < 0, jnp.zeros_like(words), words)
+        words = vectors_of(self.embed.embedding[...], token)
         return ChildSumWeights(self.word(words), self.children.kernel[...], self.forget.kernel[...])
 
     def states(self, forest: OrderedForest) -> NodeStates:

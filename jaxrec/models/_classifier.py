@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from jaxrec.data import Forest, OrderedForest
@@ -39,8 +40,10 @@ def node_states(hidden: jax.Array, node: jax.Array, valid: jax.Array, size: int)
 
 
 def check_sizes(**sizes: int) -> None:
-    """Raises ``ValueError`` for the first size that is not a positive integer."""
+    """Raises ``TypeError`` or ``ValueError`` for the first size that is no positive integer."""
     for name, size in sizes.items():
+        if not isinstance(size, int | np.integer) or isinstance(size, bool):
+            raise TypeError(f"{name} must be an integer, got {size!r}.")
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}.")
 
@@ -64,6 +67,12 @@ def check_forest(model: str, reads: type, forest: Any) -> None:
             "pack_ordered an OrderedForest, dependency_forest a DependencyForest; a batch has its "
             "forest as batch.forest."
         )
+
+
+def vectors_of(table: jax.Array, word: jax.Array) -> jax.Array:
+    """The rows ``[..., E]`` of words ``[...]`` in a table ``[vocab, E]``; zeros for none (-1)."""
+    vectors = table[jnp.maximum(word, 0)]
+    return jnp.where(jnp.expand_dims(word < 0, -1), jnp.zeros_like(vectors), vectors)
 
 
 def best(scores: jax.Array) -> jax.Array:

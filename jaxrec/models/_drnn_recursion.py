@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 import jaxrec as jr
 from jaxrec.data import OrderedForest
-from jaxrec.models._classifier import best
+from jaxrec.models._classifier import best, vectors_of
 
 ADD_CHILD, ADD_SIBLING = 1, 2
 """What a node decides to generate: bits of a number, so that control reads one value a node."""
@@ -75,16 +75,10 @@ def _states(
     weights: DRNNWeights, parent: Before, sibling: Before
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The ancestral, the fraternal and the predictive state (equations 1-3 of the paper)."""
-    ancestral = _gru(weights.ancestral, _vector(weights, parent.word), parent.state)
-    fraternal = _gru(weights.fraternal, _vector(weights, sibling.word), sibling.state)
+    ancestral = _gru(weights.ancestral, vectors_of(weights.embed, parent.word), parent.state)
+    fraternal = _gru(weights.fraternal, vectors_of(weights.embed, sibling.word), sibling.state)
     both = jnp.concatenate([ancestral, fraternal])
     return ancestral, fraternal, jnp.tanh(both @ weights.combine)
-
-
-def _vector(weights: DRNNWeights, word: jax.Array) -> jax.Array:
-    """The vector of a word; zeros for none."""
-    vector = weights.embed[jnp.maximum(word, 0)]
-    return jnp.where(word < 0, jnp.zeros_like(vector), vector)
 
 
 def topology_scores(weights: DRNNWeights, predictive: jax.Array) -> jax.Array:

@@ -114,7 +114,7 @@ class HierarchicalExperts(nnx.Module):
             raise ValueError(f"branches must be at least 2, got {branches}.")
         self.depth, experts = depth, branches**depth
         self.num_gates = (experts - 1) // (branches - 1)
-        init = nnx.initializers.lecun_normal()
+        init = nnx.initializers.lecun_normal(batch_axis=0)
         shape = (self.num_gates, input_dim, branches)
         # Gates decide at once, not only once they have grown: their scores start at size 1.
         self.gates = nnx.Param(init(rngs.params(), shape, jnp.float32) * input_dim**0.5)
@@ -142,7 +142,15 @@ class HierarchicalExperts(nnx.Module):
 
         Returns:
             The outputs ``[batch, O]`` and the chosen experts ``[batch]``.
+
+        Raises:
+            ValueError: `x` is of another shape.
         """
+        size = self.gates.shape[1]
+        if jnp.ndim(x) != 2 or x.shape[1] != size:
+            raise ValueError(
+                f"HierarchicalExperts: got x of shape {jnp.shape(x)}, expected [batch, {size}]"
+            )
         calls = max(x.shape[0], 1) * (self.depth + 1) if max_calls is None else max_calls
         mixture, weights = route.with_options(max_calls=calls), self.weights()
         root, certain = jnp.int32(0), jnp.ones((), jnp.result_type(x, weights.gates))

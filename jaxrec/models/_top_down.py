@@ -12,7 +12,7 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import DependencyForest
-from jaxrec.models._classifier import array_of
+from jaxrec.models._classifier import array_of, vectors_of
 from jaxrec.models._generator import TreeGenerator, links, tree_shares
 from jaxrec.models._top_down_recursion import (
     ADD_LEFT,
@@ -22,7 +22,6 @@ from jaxrec.models._top_down_recursion import (
     RIGHT,
     Origin,
     TopDownWeights,
-    edge_scores,
     generate,
     next_edge,
     read_tree,
@@ -112,7 +111,8 @@ class TopDownTreeLSTM(TreeGenerator):
         """Minus the log-likelihood of given trees: of their words and of their structure.
 
         Args:
-            forest: Trees as `jaxrec.data.dependency_forest` makes them.
+            forest: Trees as `jaxrec.data.dependency_forest` makes them. A node without a word
+                (token -1) has no likelihood of one, and is the zero vector to its dependents.
             condition: ``[trees, condition_dim]``, the vector of each tree.
             weight: ``[trees]``, what each tree counts, as `jaxrec.data.batches` gives it: 0 for a
                 tree that fills a batch up. 1 for all if omitted.
@@ -155,13 +155,13 @@ class TopDownTreeLSTM(TreeGenerator):
         Returns:
             A scalar, in nats a tree.
         """
-        token = jnp.asarray(forest.token).at[node].get(mode="fill", fill_value=-1)
+        token = jnp.asarray(forest.token)[node]
         weights = self.weights()
         of_words, of_edges = scores(weights, states)
-        entropy = optax.softmax_cross_entropy_with_integer_labels(of_words, jnp.maximum(token, 0))
+        words = optax.softmax_cross_entropy_with_integer_labels(of_words, jnp.maximum(token, 0))
+        entropy = jnp.where(token >= 0, words, 0.0)
         entropy += _structure_loss(weights, forest, of_edges, node, edge)
-        counts = (token >= 0) & (node < forest.num_nodes)
-        return jnp.sum(jnp.where(counts, entropy * shares, 0.0))
+        return jnp.sum(jnp.where(node < forest.num_nodes, entropy * shares, 0.0))
 
     def generate(
         self, condition: jax.Array, max_depth: int, max_nodes: int | None = None
@@ -201,7 +201,7 @@ def _structure_loss(
     token, left, right, following = map(
         jnp.asarray, (forest.token, forest.left, forest.right, forest.next)
     )
-    every = edge_scores(weights, jnp.maximum(token[node], 0), of_edges)
+    every = of_edges + vectors_of(weights.edge_embed, token[node])
     following_score = jnp.take_along_axis(every, next_edge(edge)[:, None], axis=1)
     decided_by = jnp.concatenate([every[:, :2], following_score], axis=1)
     made = jnp.stack([left[node], right[node], following[node]], axis=1) >= 0

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 import jaxrec as jr
 from jaxrec.data import DependencyForest
-from jaxrec.models._classifier import best
+from jaxrec.models._classifier import best, vectors_of
 
 EDGES = 4
 LEFT, RIGHT, NEXT_LEFT, NEXT_RIGHT = range(EDGES)
@@ -76,12 +76,17 @@ def next_edge(edge: Any) -> Any:
     return NEXT_LEFT + edge % 2
 
 
-def _state(weights: TopDownWeights, edge: int, origin: Origin) -> tuple[jax.Array, jax.Array]:
-    """One step of the LSTM of a kind of edge (Zhang et al. 2016, equations 3-8)."""
-    inputs = jnp.concatenate([weights.embed[origin.word], origin.h])
+def _state(
+    weights: TopDownWeights, edge: int, x: jax.Array, h: jax.Array, c: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One step of the LSTM of a kind of edge (Zhang et al. 2016, equations 3-8).
+
+    ``x`` is the word vector of the node that the edge leaves, ``h`` and ``c`` are its state.
+    """
+    inputs = jnp.concatenate([x, h])
     gates = inputs @ weights.kernels[edge] + weights.biases[edge]
     i, f, o, u = jnp.split(gates, 4)
-    c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * origin.c
+    c = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * c
     return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
 
@@ -89,11 +94,6 @@ def scores(weights: TopDownWeights, h: jax.Array) -> tuple[jax.Array, jax.Array]
     """The scores of words ``[..., vocab]``, and the part of those of edges ``[..., 4]``."""
     both = h @ weights.score_kernel + weights.score_bias
     return both[..., :-EDGES], both[..., -EDGES:]
-
-
-def edge_scores(weights: TopDownWeights, word: jax.Array, part: jax.Array) -> jax.Array:
-    """The log-odds ``[..., 4]`` that a node has an edge of each kind."""
-    return part + weights.edge_embed[word]
 
 
 @jr.rec_fn
@@ -111,7 +111,8 @@ def read_tree(
     The tree is given, so all calls are known before the first runs, and scores of words wait
     until the states of all nodes are there: one product for all.
     """
-    steps = [functools.partial(_state, weights, k, Origin(word, h, c)) for k in range(EDGES)]
+    x = vectors_of(weights.embed, word)
+    steps = [functools.partial(_state, weights, k, x, h, c) for k in range(EDGES)]
     state = jr.switch(edge, steps)
 
     def follow(node: jax.Array, kind: jax.Array | int) -> None:
@@ -141,10 +142,10 @@ def generate(
     """
 
     def node(kind: int) -> tuple[jax.Array, jax.Array, Generated]:
-        h, c = _state(weights, kind, origin)
+        h, c = _state(weights, kind, weights.embed[origin.word], origin.h, origin.c)
         of_words, of_edges = scores(weights, h)
         word = best(of_words)
-        wanted = edge_scores(weights, word, of_edges) > 0
+        wanted = of_edges + weights.edge_embed[word] > 0
         chosen = jnp.stack([wanted[LEFT], wanted[RIGHT], wanted[next_edge(kind)] & (depth > 0)])
         add = jnp.sum(jnp.where(chosen, jnp.asarray([ADD_LEFT, ADD_RIGHT, ADD_NEXT]), 0))
         return h, c, Generated(word, jnp.where(depth < max_depth, add, 0).astype(jnp.int32))

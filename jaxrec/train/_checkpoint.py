@@ -8,7 +8,9 @@ the very buffers that are being written.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from jaxrec.train._errors import TrainError
@@ -71,9 +74,12 @@ class Checkpoints:
             "settings": self._settings.as_dict(),
             "fingerprint": self._fingerprint,
             "progress": snapshot.progress.as_dict(),
+            "arrays": _digest_of_arrays(_arrays(snapshot)),
         }
-        arrays = ocp.args.StandardSave(_arrays(snapshot))
-        items = ocp.args.Composite(arrays=arrays, about=ocp.args.JsonSave(about))
+        items = ocp.args.Composite(
+            arrays=ocp.args.StandardSave(_arrays(snapshot)),
+            about=ocp.args.JsonSave({"content": about, "digest": _digest_of_json(about)}),
+        )
         try:
             self._manager.save(int(snapshot.state.step), args=items)
         except (OSError, ValueError) as error:  # a ValueError is what the storage makes of it
@@ -118,16 +124,20 @@ class Checkpoints:
         return Path(self._manager.directory) / str(step)
 
     def _restore(self, step: int, like: Snapshot) -> Snapshot:
-        about = self._read(step, about=ocp.args.JsonRestore())["about"]
+        written = self._read(step, about=ocp.args.JsonRestore())["about"]
+        about = written["content"]
+        if _digest_of_json(about) != written["digest"]:
+            raise ValueError("what it says about the run is not what was written")
         self._check(about)
         template = jax.tree.map(ocp.utils.to_shape_dtype_struct, _arrays(like))
         arrays = self._read(step, arrays=ocp.args.StandardRestore(template))["arrays"]
+        if _digest_of_arrays(arrays) != about["arrays"]:
+            raise ValueError("its arrays are not what was written")
         best = Best(arrays["best"]["weights"], arrays["best"]["table"])
         state = type(like.state)(**arrays["state"])
-        progress = Progress.from_dict(about["progress"])
-        if int(state.step) != step or progress.epoch != len(progress.history):
-            raise ValueError(f"it is of step {int(state.step)} and epoch {progress.epoch}")
-        return Snapshot(state, best, progress)
+        if int(state.step) != step:
+            raise ValueError(f"it is of step {int(state.step)}")
+        return Snapshot(state, best, Progress.from_dict(about["progress"]))
 
     def _read(self, step: int, **items: ocp.args.CheckpointArgs) -> Mapping[str, Any]:
         return self._manager.restore(step, args=ocp.args.Composite(**items))
@@ -147,3 +157,17 @@ class Checkpoints:
 def _arrays(snapshot: Snapshot) -> dict[str, Any]:
     """The arrays of a snapshot under names that do not depend on the order of fields."""
     return {"state": snapshot.state._asdict(), "best": snapshot.best._asdict()}
+
+
+def _digest_of_json(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _digest_of_arrays(arrays: Mapping[str, Any]) -> str:
+    """A digest of all arrays: the storage notices files that are cut off, but no changed bit."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree.leaves_with_path(arrays):
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()

@@ -21,7 +21,14 @@ from jaxrec._errors import ErrorsOfTheCore, UnsupportedError
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._costs import guessed_costs
 from jaxrec.executors.host._forward import Forward
-from jaxrec.executors.host._plan import HostPlan, blank, host_layout, host_plan, roomy
+from jaxrec.executors.host._plan import (
+    FEWEST_ROWS,
+    HostPlan,
+    blank,
+    host_layout,
+    host_plan,
+    roomy,
+)
 from jaxrec.executors.host._runs import waves_together
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.invocation._bounds import limits_of
@@ -108,7 +115,7 @@ def _first_layout(params: Params, widths: tuple[int, ...], readers: bool) -> Lay
     )
     roots = [params.lanes * program.data_classes.count(c) for c in range(len(program.classes))]
     rows = [
-        max(_first_rows([aval]), roomy(n)) + 2 * sized.pad
+        max(_first_rows([aval]), roomy(n, _row_bytes([aval]))) + 2 * sized.pad
         for aval, n in zip(program.classes, roots, strict=True)
     ]
     return dataclasses.replace(sized, value_rows=tuple(rows), cell_rows=(0,) * len(program.cells))
@@ -135,8 +142,11 @@ def _step_rows(layout: Layout, types: Sequence[Any]) -> int:
 
 
 def _first_rows(types: Sequence[Any]) -> int:
-    largest = max(int(np.prod(t.shape, dtype=np.int64)) * t.dtype.itemsize for t in types)
-    return min(_FIRST_ROWS, roomy(_FIRST_BYTES // max(largest, 1)))
+    return max(FEWEST_ROWS, min(_FIRST_ROWS, _FIRST_BYTES // max(_row_bytes(types), 1)))
+
+
+def _row_bytes(types: Sequence[Any]) -> int:
+    return max(int(np.prod(t.shape, dtype=np.int64)) * t.dtype.itemsize for t in types)
 
 
 class _Kind:
