@@ -33,9 +33,7 @@ WRONG: dict[str, Any] = {
     r"Vocabulary.build: got a Tree, .* pass \[tree\]": lambda: DATA.Vocabulary.build(TREES[0]),
     r"Vocabulary.build: got min_count='a'": lambda: DATA.Vocabulary.build(TREES, min_count="a"),
     r"Vocabulary.build: trees\[0\] is 'a'": lambda: DATA.Vocabulary.build(["a"]),
-    r"Vocabulary.decode: got id='a'": lambda: DATA.Vocabulary(["a"]).decode(
-        "a"
-    ),
+    r"Vocabulary.decode: got id='a'": lambda: DATA.Vocabulary(["a"]).decode("a"),
     r"pack: got None, expected a sequence of": lambda: DATA.pack(None, WORDS),
     r"pack_ordered: trees\[1\] is 7, expected a": lambda: DATA.pack_ordered([TREES[0], 7], WORDS),
     r"write_treebank: trees\[0\] is 'a'": lambda: DATA.write_treebank("no.txt", ["a"]),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -216,6 +217,12 @@ def test_an_out_that_is_a_file_is_told(tmp_path):
             choose_out(parse_settings(["--out", str(out)]))
 
 
+def test_an_out_that_the_storage_cannot_spell():
+    message = r"--out 'caf\\udce9': the name is not UTF-8\. Give another one"
+    with pytest.raises(TrainError, match=message):
+        run(*TINY_LISTOPS, "--out", "caf\udce9")
+
+
 def test_other_settings_are_not_resumed(tmp_path):
     out = tmp_path / "run"
     run(*ONE_EPOCH, "--out", out)
@@ -389,12 +396,20 @@ def test_word_vectors_that_come_or_go(treebank, tmp_path):
 
 def test_a_full_disk(tmp_path, monkeypatch):
     def full(*args, **options):
-        raise ValueError("RESOURCE_EXHAUSTED: No space left on device\nmore of it")
+        reason = "No space left on device [os_error_code='28']"
+        raise ValueError(f"RESOURCE_EXHAUSTED: Error writing /here: {reason}\nmore of it")
 
     monkeypatch.setattr("orbax.checkpoint.CheckpointManager.save", full)
-    message = "a checkpoint cannot be written to .*No space left on device. Make room there"
+    message = (
+        r"a checkpoint cannot be written to .*checkpoints: No space left on device\. Make room"
+    )
     with pytest.raises(TrainError, match=message):
         run(*TINY_LISTOPS, "--out", tmp_path / "run")
+    monkeypatch.undo()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    message = r"cannot be written to .*checkpoints: it takes .* MB, of which 0\.0 free\. Make room"
+    with pytest.raises(TrainError, match=message):
+        run(*TINY_LISTOPS, "--out", tmp_path / "other")
 
 
 def test_no_room_for_the_curve(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,6 +71,7 @@ class Checkpoints:
         Raises:
             TrainError: It cannot be written, such as to a full disk.
         """
+        self._check_room(snapshot)
         about = {
             "settings": self._settings.as_dict(),
             "fingerprint": self._fingerprint,
@@ -83,11 +85,20 @@ class Checkpoints:
         try:
             self._manager.save(int(snapshot.state.step), args=items)
         except (OSError, ValueError) as error:  # a ValueError is what the storage makes of it
-            raise TrainError(
-                f"--out: a checkpoint cannot be written to {self._manager.directory}: "
-                f"{str(error).splitlines()[0]}. Make room there; --resume then goes on from the "
-                "checkpoint before."
-            ) from error
+            raise self._unwritten(_reason(error)) from error
+
+    def _check_room(self, snapshot: Snapshot) -> None:
+        """Raises if the disk is too full, before the storage fails with a page of tracebacks."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(_arrays(snapshot)))
+        free = shutil.disk_usage(self._manager.directory).free
+        if free < needed:
+            raise self._unwritten(f"it takes {needed / 1e6:.1f} MB, of which {free / 1e6:.1f} free")
+
+    def _unwritten(self, reason: str) -> TrainError:
+        return TrainError(
+            f"--out: a checkpoint cannot be written to {self._manager.directory}: {reason}. Make "
+            "room there, or make it writable; --resume then goes on from the checkpoint before."
+        )
 
     def restore(self, like: Snapshot) -> Snapshot:
         """Reads the last checkpoint, or the one before if that cannot be read.
@@ -159,6 +170,14 @@ def _arrays(snapshot: Snapshot) -> dict[str, Any]:
     return {"state": snapshot.state._asdict(), "best": snapshot.best._asdict()}
 
 
+def _reason(error: OSError | ValueError) -> str:
+    """Why something could not be written; the storage says so last, behind every file's name."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    line = next(iter(str(error).splitlines()), "")
+    return line.partition(" [os_error_code")[0].rpartition(": ")[2]
+
+
 def _digest_of_json(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -169,5 +188,5 @@ def _digest_of_arrays(arrays: Mapping[str, Any]) -> str:
     for path, leaf in jax.tree.leaves_with_path(arrays):
         array = np.asarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(array.tobytes())
     return digest.hexdigest()

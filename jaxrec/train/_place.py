@@ -24,7 +24,10 @@ def choose_out(settings: Settings) -> Path:
     """
     out = _resumed(settings) if settings.resume else _fresh(settings)
     try:
+        str(out.absolute()).encode()  # as the storage of checkpoints does
         out.mkdir(parents=True, exist_ok=True)
+    except UnicodeEncodeError:
+        raise TrainError(f"--out {str(out)!a}: the name is not UTF-8. Give another one.") from None
     except OSError as error:
         raise TrainError(
             f"--out {out}: the directory cannot be made: {error.strerror}. Give another one."

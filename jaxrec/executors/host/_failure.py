@@ -88,8 +88,8 @@ class Failures:
         hint = ""
         if isinstance(error, MemoryError) or "Out of memory" in str(error):
             hint = (
-                " There was not enough memory: call it on fewer roots at a time, or under "
-                'jr.executor("graph") with jax.checkpoint.'
+                " There was not enough memory: call it on fewer roots at a time, or its "
+                'gradient under jr.executor("graph") with jax.checkpoint.'
             )
         failure = JaxRecError(f"{where} failed: {_shortened(error)}.{told}{hint}")
         failure.__cause__ = error
