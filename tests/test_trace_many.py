@@ -34,7 +34,7 @@ def f{k}(x, n):
 
 def functions(*sources):
     """The first of some functions, each of which calls the next."""
-    names: dict[str, Any] = {"jr": jr, "jnp": jnp}
+    names: dict[str, Any] = {"jr": jr, "jnp": jnp, "traced": []}
     for k, source in enumerate(sources):
         scale = 1 + k / 100
         exec(source.format(k=k, after=(k + 1) % len(sources), scale=scale), names)
@@ -82,7 +82,20 @@ def test_by_static_arguments():
     np.testing.assert_allclose(got, jax.value_and_grad(plain)(0.1, MANY), rtol=1e-5)
 
 
-def test_made_in_one_another():
+COUNTED = RING.replace("    return", "    traced.append({k})\n    return")
+
+
+def test_that_count_how_often_they_are_traced():
+    """What they close over changes each time, so each call might be of another function."""
+    first = functions(*[COUNTED.replace("jnp.sin", "traced and jnp.sin")] * 12)
+    traced = first.__wrapped__.__globals__["traced"]
+    got = first(0.7, 3)
+    np.testing.assert_allclose(got, 1.0 * 1.01 * 1.02 * np.sin(np.sin(np.sin(0.7))), rtol=1e-5)
+    assert len(traced) < 300
+
+
+@pytest.mark.parametrize("levels", [4, 8])
+def test_made_in_one_another(levels):
     """Each closes over what the bodies around it have computed."""
 
     def nested(levels):
@@ -102,4 +115,4 @@ def test_made_in_one_another():
     def plain(k, x):
         return x if k == 0 else 2 + plain(k - 1, jnp.sin(x) * x)
 
-    np.testing.assert_allclose(nested(4)(0.9), np.float32(plain(4, 0.9)), rtol=1e-5)
+    np.testing.assert_allclose(nested(levels)(0.9), np.float32(plain(levels, 0.9)), rtol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -34,6 +35,40 @@ class Postponed(Interruption):
     def __init__(self, instance: Instance) -> None:
         super().__init__(instance.name)
         self.instance = instance
+
+
+class Answers:
+    """The result types of functions whose probes were postponed.
+
+    A function that a body makes is another one when the body runs again. So is one of which what it
+    closes over has changed. Which of those before it stands for, its place among calls tells.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, list[Instance]] = {}
+        self._asked: Counter[Any] = Counter()
+
+    def ask_again(self) -> None:
+        """The body of the first function that is probed runs from its beginning."""
+        self._asked.clear()
+
+    def to(self, instance: Instance) -> Signature:
+        """The result type of a function.
+
+        Raises:
+            Postponed: it is to be inferred first.
+            Unresolved: it waits for others.
+        """
+        place = tuple((x.name, x.args) for x in instance.chain())
+        known, count = self._known.setdefault(place, []), self._asked[place]
+        self._asked[place] += 1
+        if count == len(known):
+            known.append(instance)
+            raise Postponed(instance)
+        found = known[count].result
+        if found is None:
+            raise Unresolved
+        return found
 
 
 class Widened(Interruption):

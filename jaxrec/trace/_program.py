@@ -28,7 +28,7 @@ from jaxrec.trace._call import calls_made, no_derivative
 from jaxrec.trace._captures import Bodies, names_of, with_captures
 from jaxrec.trace._closure import Closure, closure_of
 from jaxrec.trace._instance import Definition, Identity, Instance
-from jaxrec.trace._interrupt import Postponed, Unresolved, Widened, to_end
+from jaxrec.trace._interrupt import Answers, Postponed, Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
 from jaxrec.trace._loops import without_loops
 from jaxrec.trace._modules import check_initialised, kept_by
@@ -161,6 +161,7 @@ class TracedProgram:
         self._by_definition: dict[Definition, list[Instance]] = {}
         self._probed: list[Instance] = []
         self._nested = 0  # probes that run inside one another
+        self._answers = Answers()  # to those that were one too many
         self._open: list[Instance] = []
         self._bodies = Bodies()
         try:
@@ -301,8 +302,10 @@ class TracedProgram:
 
     def _probe(self, instance: Instance) -> Signature:
         if self._nested == _NESTED:
-            raise Postponed(instance)
+            return self._answers.to(instance)
         begins = self._nested == 0
+        if begins:
+            self._answers = Answers()
         with self._probing(instance):
             while True:
                 try:
@@ -316,6 +319,7 @@ class TracedProgram:
                         raise
                     break
                 self._infer(first)
+                self._answers.ask_again()
         raise RecursionLimitError(
             f"{instance.name} never ends: every path through its body calls {instance.name} again "
             "before it returns, so no base case gives its result type. A base case that "
@@ -336,13 +340,14 @@ class TracedProgram:
 
     def _infer(self, instance: Instance) -> None:
         """Infers the result type of a function, or has it be unknown while others are probed."""
-        nested, self._nested = self._nested, 0
+        nested, answers = self._nested, self._answers
+        self._nested = 0
         try:
             self.result_of(instance)
         except Unresolved:
             self._probed.append(instance)
         finally:
-            self._nested = nested
+            self._nested, self._answers = nested, answers
 
     def _run(self, instance: Instance, probing: bool) -> tuple[ClosedJaxpr, Signature]:
         check_initialised(instance)
