@@ -150,6 +150,26 @@ class TestTypes:
         with pytest.raises(jr.SignatureError, match=r"branches of a cond or switch in f"):
             f(1.0, 3)
 
+    def test_large_structures_are_told_in_short(self):
+        @jr.rec_fn
+        def f(p, n):
+            return jr.cond(n < 1, lambda: p, lambda: jax.tree.map(jnp.sum, f(p, n - 1)))
+
+        weights = {f"layer{k:03}": {"kernel": jnp.ones(3)} for k in range(200)}
+        with pytest.raises(jr.SignatureError, match=r"\.\.\. and 192 more\n") as raised:
+            f(weights, 2)
+        assert "leaf ['layer000']['kernel'] is float32[3], expected float32[]" in str(raised.value)
+        assert len(str(raised.value)) < 1500
+
+    def test_where_structures_differ(self):
+        @jr.rec_fn
+        def f(p, n):
+            return jr.cond(n < 1, lambda: p["a"][1], lambda: f({"a": (n, (n, n)), "b": n}, n - 1))
+
+        message = r"definition:\n  p\['a'\]\[1\]: the structure is \(\*, \*\), expected that of"
+        with pytest.raises(jr.SignatureError, match=message):
+            f({"a": (1, 2), "b": 3}, 2)
+
     def test_branches_of_a_switch_differ(self):
         @jr.rec_fn
         def f(x, n):

@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxrec import _compat
 from jaxrec._errors import SignatureError
+from jaxrec._texts import listed
 from jaxrec.trace import _context
 from jaxrec.trace._body import described
 from jaxrec.trace._call import makes_calls, rec_switch
@@ -268,7 +269,7 @@ def _disagreement(running: Pass, found: Sequence[Signature]) -> str:
     ]
     return (
         f"the branches of a cond or switch in {name} have results of different types, where one "
-        "type is expected:\n  " + "\n  ".join(lines) + "\nConvert the results of one branch "
+        "type is expected:\n  " + listed(lines, "\n  ") + "\nConvert the results of one branch "
         "(of a cond, branch 0 is the one taken when the predicate is false)."
         + (f" What {name} returns to itself has the type declared by out=." if declared else "")
     )

@@ -22,6 +22,7 @@ from jax.extend.core import ClosedJaxpr
 
 from jaxrec import _compat
 from jaxrec._errors import RecursionLimitError, SignatureError, UnsupportedError
+from jaxrec._texts import listed
 from jaxrec.trace import _context
 from jaxrec.trace._body import axes_of, trace_body
 from jaxrec.trace._call import calls_made, no_derivative
@@ -449,7 +450,7 @@ class TracedProgram:
                 return True
         if accepts(before, after):
             return False
-        lines = "\n  ".join(differences(before, after))
+        lines = listed(differences(before, after), "\n  ")
         source = "declared by out=" if instance.definition.out is not None else "of its base case"
         raise SignatureError(
             f"the result of {instance.name} differs from the type {source}:\n  {lines}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxrec._texts import cut, listed
 from jaxrec.trace._instance import Instance
 from jaxrec.trace._signature import Signature, argument_differences, show
 
@@ -11,7 +12,7 @@ from jaxrec.trace._signature import Signature, argument_differences, show
 def ever_new(instance: Instance) -> str:
     """That functions are made without end, one in the body of another."""
     name, nested = instance.name, instance.specialised
-    static = ", ".join(f"{key}={value!r}" for key, value in instance.definition.static)
+    static = cut(", ".join(f"{key}={value!r}" for key, value in instance.definition.static))
     if not static:
         return (
             f"{name} is made anew inside of a recursive body, and {nested} of them call one "
@@ -27,7 +28,7 @@ def ever_new(instance: Instance) -> str:
 
 def after_widening(widenings: Sequence[str], error: Exception) -> str:
     """What went wrong once the types of some arguments had been widened."""
-    lines = "\n  ".join(widenings)
+    lines = listed(widenings, "\n  ")
     return (
         f"{error}\nAn argument that is first a Python number was given the type of the array that "
         f"a recursive call passes in its place:\n  {lines}\nConvert one of the two."
@@ -37,10 +38,9 @@ def after_widening(widenings: Sequence[str], error: Exception) -> str:
 def mismatch(caller: str, callee: Instance, got: Signature, names: tuple[str, ...]) -> str:
     """That a call has other types than the function was traced for."""
     of = callee.definition.arg_names
-    lines = "\n  ".join(argument_differences(callee.args, got, of, names))
-    types = ", ".join(
-        f"{n}: {show(a)}" for n, a in zip(callee.names, callee.args.avals, strict=True)
-    )
+    lines = listed(argument_differences(callee.args, got, of, names), "\n  ")
+    pairs = zip(callee.names, callee.args.avals, strict=True)
+    types = listed([f"{n}: {show(a)}" for n, a in pairs], ", ")
     advice = "Convert the arguments"
     if callee.args.tree != got.tree:
         advice = (

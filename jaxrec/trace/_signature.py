@@ -14,6 +14,7 @@ from jax.core import ShapedArray
 
 from jaxrec._compat import aval_of
 from jaxrec._errors import SignatureError, UnsupportedError
+from jaxrec._texts import cut
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +132,20 @@ def differences(
     """Lists every difference between two signatures, a line each; empty when they agree."""
     if expected.tree != got.tree:
         return _structures("", expected.tree, got.tree)
-    labels = names or [f"leaf {k}" for k in range(len(expected.avals))]
-    return [
-        f"{label} is {show(have)}, expected {show(want)}"
-        for label, want, have in zip(labels, expected.avals, got.avals, strict=True)
+    pairs = enumerate(zip(expected.avals, got.avals, strict=True))
+    found = [
+        (k, f"is {show(have)}, expected {show(want)}")
+        for k, (want, have) in pairs
         if want.shape != have.shape or want.dtype != have.dtype
     ]
+    labels = (names or _leaf_labels(expected.tree)) if found else ()
+    return [f"{labels[k]} {line}" for k, line in found]
+
+
+def _leaf_labels(tree: Any) -> list[str]:
+    leaves = jax.tree.unflatten(tree, range(tree.num_leaves))
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(leaves)]
+    return [f"leaf {path or 0}" for path in paths]
 
 
 def argument_differences(
@@ -146,22 +155,34 @@ def argument_differences(
     if expected.tree == got.tree:
         return differences(expected, got, leaves)
     pairs = zip(arguments, expected.tree.children(), got.tree.children(), strict=True)
-    return [line for name, want, have in pairs for line in _structures(f"{name}: ", want, have)]
+    return [line for name, want, have in pairs for line in _structures(name, want, have)]
 
 
 def _structures(of: str, expected: Any, got: Any) -> list[str]:
+    """Where two structures differ, a line for each innermost place."""
     if expected == got:
         return []
+    inside, have = expected.children(), got.children()
+    if expected.node_data() == got.node_data() and 0 < len(inside) == len(have):
+        below = zip(_keys(expected, len(inside)), inside, have, strict=True)
+        return [line for key, *both in below for line in _structures(f"{of}{key}", *both)]
     none = jax.tree.structure(None)
     hint = " (is a return missing?)" if none in (got, expected) and not of else ""
-    return [f"{of}the structure is {_written(got)}, expected {_written(expected)}{hint}"]
+    what = f"{of}: the structure" if of else "the structure"
+    return [f"{what} is {_written(got)}, expected {_written(expected)}{hint}"]
+
+
+def _keys(structure: Any, count: int) -> list[str]:
+    """How Python writes the children of a structure behind its own name."""
+    kind, keys = structure.node_data()
+    return [f"[{keys[k]!r}]" if kind is dict else f"[{k}]" for k in range(count)]
 
 
 def _written(structure: Any) -> str:
     """A structure as Python writes it, `*` for each array; JAX writes `PyTreeDef` around."""
     if structure == jax.tree.structure(0):
         return "that of an array"
-    return str(structure).removeprefix("PyTreeDef(").removesuffix(")")
+    return cut(str(structure).removeprefix("PyTreeDef(").removesuffix(")"))
 
 
 def is_weak_match(expected: ShapedArray, got: ShapedArray) -> bool:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrec._errors import RUN_TIME_ERRORS, JaxRecError
+from jaxrec._texts import cut
 from jaxrec.executors.host._tasks import Label, bad_rows
 
 _LONGEST = 1200
@@ -100,7 +101,4 @@ class Failures:
 
 
 def _shortened(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}".strip().rstrip(".")
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[: _LONGEST // 4]} ... {text[-3 * _LONGEST // 4 :]}"
+    return cut(f"{type(error).__name__}: {error}".strip().rstrip("."), _LONGEST)
