@@ -311,6 +311,22 @@ class TestLength:
         # Two values a call would be 384,000 bytes.
         assert profile.value_bytes < 100_000
 
+    def test_tapes_of_large_residuals_hold_little_more_than_those(self):
+        @jr.rec_fn
+        def f(w, n):
+            def product():
+                below = f(w, n - 1)
+                square = jnp.outer(w, w) * below
+                return jnp.sum(jnp.tanh(square @ square))
+
+            return jr.cond(n < 1, lambda: w.sum(), product)
+
+        w = jnp.linspace(0, 1, 300)
+        with jr.executor("host"):
+            pullback = jax.vjp(lambda w: f(w, 5), w)[1]
+        kept = sum(x.nbytes for x in jax.tree.leaves(pullback))
+        assert 64 < kept / (4 * w.size**2) < 200  # matrices
+
     @pytest.mark.parametrize(("limit", "least"), [("_MOST_TASKS", 20), ("_MOST_WORDS", 2000)])
     def test_lists_of_tasks_are_run_in_parts(self, limit, least, monkeypatch):
         lengths = []

@@ -14,6 +14,12 @@ def cell_flops(cell: Cell) -> float:
     return sum(work.flops for work in work_of(cell.ops))
 
 
+def cell_bytes(cell: Cell) -> int:
+    """The bytes of all that a call of a cell computes: its derivative needs no more of them."""
+    made = ((work.times, aval) for work in work_of(cell.ops) for aval in work.outs)
+    return sum(times * aval.size * aval.dtype.itemsize for times, aval in made)
+
+
 _TURNS = 100
 """How often a loop is taken to run, where recursion without end is to be found soon."""
 

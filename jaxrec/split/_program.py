@@ -28,7 +28,7 @@ from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
 from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell
-from jaxrec.split._cost import Nested
+from jaxrec.split._cost import Nested, cell_bytes
 from jaxrec.split._native import NativeProgram, compile_native
 from jaxrec.split._parts import Part, unread_parts
 
@@ -311,6 +311,11 @@ class Program:
         """The most bytes of values that one call puts on tapes."""
         sizes = [aval.size * aval.dtype.itemsize for aval in self.classes]
         return sum(n * size for n, size in zip(self.writes, sizes, strict=True))
+
+    @functools.cached_property
+    def cell_bytes(self) -> tuple[int, ...]:
+        """The most bytes that a call of each cell leaves for its derivative."""
+        return tuple(cell_bytes(spec.cell) * self.examples for spec in self.cells)
 
     @property
     def max_inputs(self) -> int:

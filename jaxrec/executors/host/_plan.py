@@ -18,22 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec.schedule._layout import Layout, with_step_rows
+from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._tables import CellTables, Tables, ints, table_types
 from jaxrec.split._program import CellSpec, Program
-
-FEWEST_ROWS = 64
-"""What a tape has room for at least, however large its rows."""
-
-_USUAL_ROWS, _USUAL_BYTES = 1 << 10, 1 << 18
-"""What it has room for besides: memory that is never written takes no time."""
-
-_LARGE_BYTES = 1 << 24
-"""Up to about how many bytes tapes have one size, and from how many on none is four times as large
-as it has to be."""
-
-_STEPS = 16
-"""Steps of the contraction of a cell whose calls fill their tapes; a quarter run at least."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,58 +102,6 @@ def host_plan(
         num_calls=core.num_calls,
         together=tuple(together),
     )
-
-
-def host_layout(program: Program, sized: Layout, core: Any, domains: int = 1) -> Layout:
-    """The sizes of every domain of a schedule, as few different ones as memory allows.
-
-    Args:
-        program: the program.
-        sized: number of lanes, widths, and what is wanted.
-        core: the schedule.
-        domains: how many domains it has.
-    """
-    classes, cells = len(program.classes), len(program.cells)
-    pad = 2 * sized.pad
-
-    def most(counts: Sequence[int], size: int, more: Sequence[int] | int = 0) -> list[int]:
-        apart = np.asarray(counts[: domains * size], np.int64).reshape(domains, size) + more
-        return apart.max(axis=0, initial=0).tolist()
-
-    fired, values = most(core.cell_rows, cells), most(core.value_rows, classes)
-    # The report of `collect` has more rows than there are calls, and so have its cotangents.
-    blank = sized.max_calls - core.num_collected if sized.collect else 0
-    unused = [blank * (c in program.result_classes) for c in range(classes)]
-    read = most(core.read_rows, classes, unused)
-    # Of one size, so that they all grow at the same number of calls, as long as that is small.
-    largest = max([*values, *(fired + read if sized.readers else ())], default=0)
-    least = min(largest, _LARGE_BYTES // max(program.call_bytes, 1))
-
-    def room(counts: Sequence[int]) -> tuple[int, ...]:
-        return tuple(roomy(max(n, least), program.call_bytes) + pad for n in counts)
-
-    layout = dataclasses.replace(
-        sized,
-        max_calls=sized.max_calls if sized.collect else 1,  # of no kernel
-        cell_rows=room(fired),
-        value_rows=room(values),
-        read_rows=room(read),
-        max_waves=1,
-        costs=(),  # kernels depend neither on these nor on how many calls are ready
-        ready=(),
-    )
-    if sized.readers:
-        steps = [max((rows - pad) // _STEPS, FEWEST_ROWS) for rows in layout.cell_rows]
-        layout = with_step_rows(program, layout, steps)
-    return layout
-
-
-def roomy(rows: int, row_bytes: int) -> int:
-    """How many rows a tape has that needs some: few sizes, since kernels are compiled for each."""
-    size = max(FEWEST_ROWS, min(_USUAL_ROWS, _USUAL_BYTES // max(row_bytes, 1)))
-    while size < rows:
-        size *= 4 if size * row_bytes < _LARGE_BYTES else 2
-    return size
 
 
 def _blank_tables(program: Program, layout: Layout, core: Any, domains: int) -> Tables:

@@ -28,8 +28,9 @@ from jaxrec.executors.host._costs import (
     measured_costs,
     pays,
 )
-from jaxrec.executors.host._plan import Copy, HostPlan, host_layout, host_plan
+from jaxrec.executors.host._plan import Copy, HostPlan, host_plan
 from jaxrec.executors.host._runs import waves_together
+from jaxrec.executors.host._sizes import host_layout
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.invocation._bounds import planned
 from jaxrec.invocation._params import Params

@@ -21,15 +21,9 @@ from jaxrec._errors import ErrorsOfTheCore, UnsupportedError
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._costs import guessed_costs
 from jaxrec.executors.host._forward import Forward
-from jaxrec.executors.host._plan import (
-    FEWEST_ROWS,
-    HostPlan,
-    blank,
-    host_layout,
-    host_plan,
-    roomy,
-)
+from jaxrec.executors.host._plan import HostPlan, blank, host_plan
 from jaxrec.executors.host._runs import waves_together
+from jaxrec.executors.host._sizes import FEWEST_ROWS, host_layout, roomy
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList, token_of, words
 from jaxrec.invocation._bounds import limits_of
 from jaxrec.invocation._differentiated import Wrt
