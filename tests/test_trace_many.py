@@ -82,6 +82,27 @@ def test_by_static_arguments():
     np.testing.assert_allclose(got, jax.value_and_grad(plain)(0.1, MANY), rtol=1e-5)
 
 
+@pytest.mark.parametrize("depth", [7, 8, 9])
+def test_functions_of_one_name_far_inside(depth):
+    """What one of them returns is not what the others do."""
+
+    def sized(size):
+        @jr.rec_fn
+        def h(x, n):
+            return jr.cond(n <= 0, lambda: jnp.ones(size) * x, lambda: 2 * h(x, n - 1))
+
+        return h
+
+    def around(inner):
+        return jr.rec_fn(lambda x, n: inner(x, n))
+
+    small, large = sized(2), sized(3)
+    function = jr.rec_fn(lambda x, n: jnp.sum(small(x, n)) + 10 * jnp.sum(large(x, n)))
+    for _ in range(depth):
+        function = around(function)
+    assert float(function(1.5, 2)) == (2 + 30) * 1.5 * 4
+
+
 COUNTED = RING.replace("    return", "    traced.append({k})\n    return")
 
 

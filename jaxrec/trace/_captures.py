@@ -64,10 +64,10 @@ class Bodies:
                 caller = f", called by {instance.caller.name}," if instance.caller else ""
                 raise UnsupportedError(
                     f"{instance.name}{caller} closes over a value that another recursive function "
-                    "has computed in a call that is over, in another branch, or in a body with "
-                    "more than eight others inside it; or that an object keeps which bodies change "
-                    "when they are traced, such as haiku's stream of random keys. Pass the value "
-                    f"to {instance.name} as an argument: what all calls pass on unchanged is not "
+                    "has computed in a call that is over, in another branch, or many bodies "
+                    "further out; or that an object keeps which bodies change when they are "
+                    "traced, such as haiku's stream of random keys. Pass the value to "
+                    f"{instance.name} as an argument: what all calls pass on unchanged is not "
                     "copied. A body draws from jaxrec.call_key(key)."
                 )
             yield value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from jaxrec import _compat
-from jaxrec.trace._instance import Instance
+from jaxrec.trace._instance import Definition, Instance
 from jaxrec.trace._signature import Signature, differences
 
 T = TypeVar("T")
@@ -38,37 +37,39 @@ class Postponed(Interruption):
 
 
 class Answers:
-    """The result types of functions whose probes were postponed.
-
-    A function that a body makes is another one when the body runs again. So is one of which what it
-    closes over has changed. Which of those before it stands for, its place among calls tells.
-    """
+    """The result types of functions whose probes were postponed, for when they are met again."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, list[Instance]] = {}
-        self._asked: Counter[Any] = Counter()
+        self._known: dict[tuple[Definition, Signature], Instance] = {}
+        self._places: set[Any] = set()
 
-    def ask_again(self) -> None:
-        """The body of the first function that is probed runs from its beginning."""
-        self._asked.clear()
-
-    def to(self, instance: Instance) -> Signature:
+    def to(self, instance: Instance, waiting: Sequence[Instance]) -> Signature | None:
         """The result type of a function.
+
+        None: it is to be probed all the same. A function that a body makes is another one when the
+        body runs again, however often its probe is postponed.
+
+        Args:
+            instance: the function.
+            waiting: those of which the result type is unknown as long as others are probed.
 
         Raises:
             Postponed: it is to be inferred first.
             Unresolved: it waits for others.
         """
-        place = tuple((x.name, x.args) for x in instance.chain())
-        known, count = self._known.setdefault(place, []), self._asked[place]
-        self._asked[place] += 1
-        if count == len(known):
-            known.append(instance)
-            raise Postponed(instance)
-        found = known[count].result
-        if found is None:
+        # What one closes over may have changed by its being traced: it is still the one.
+        key = instance.definition, instance.args
+        same = self._known.get(key)
+        if same is not None and same.result is not None:
+            return same.result
+        if same in waiting:
             raise Unresolved
-        return found
+        place = tuple((x.name, x.args) for x in instance.chain())
+        if same is None and place in self._places:
+            return None
+        self._places.add(place)
+        self._known[key] = instance
+        raise Postponed(instance)
 
 
 class Widened(Interruption):

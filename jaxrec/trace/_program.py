@@ -87,6 +87,7 @@ class TracedProgram:
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
         self._made: list[Instance] = []
+        self._answers = Answers()
         # That methods are bound to: a body may make some, and run twice.
         self._objects: list[Any] = []
         try:
@@ -114,6 +115,7 @@ class TracedProgram:
     def let_go(self) -> None:
         """Forgets what the functions close over, once the graph is built."""
         self._objects.clear()
+        self._answers = Answers()
         for instance in self._made:
             instance.let_go()
 
@@ -302,11 +304,11 @@ class TracedProgram:
         return Signature(tree, tuple(ShapedArray(x.shape, x.dtype) for x in leaves))
 
     def _probe(self, instance: Instance) -> Signature:
-        if self._nested == _NESTED:
-            return self._answers.to(instance)
+        if self._nested >= _NESTED:
+            known = self._answers.to(instance, self._probed)
+            if known is not None:
+                return known
         begins = self._nested == 0
-        if begins:
-            self._answers = Answers()
         with self._probing(instance):
             while True:
                 try:
@@ -320,7 +322,6 @@ class TracedProgram:
                         raise
                     break
                 self._infer(first)
-                self._answers.ask_again()
         raise RecursionLimitError(
             f"{instance.name} never ends: every path through its body calls {instance.name} again "
             "before it returns, so no base case gives its result type. A base case that "
@@ -341,14 +342,13 @@ class TracedProgram:
 
     def _infer(self, instance: Instance) -> None:
         """Infers the result type of a function, or has it be unknown while others are probed."""
-        nested, answers = self._nested, self._answers
-        self._nested = 0
+        nested, self._nested = self._nested, 0
         try:
             self.result_of(instance)
         except Unresolved:
             self._probed.append(instance)
         finally:
-            self._nested, self._answers = nested, answers
+            self._nested = nested
 
     def _run(self, instance: Instance, probing: bool) -> tuple[ClosedJaxpr, Signature]:
         check_initialised(instance)
