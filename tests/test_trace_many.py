@@ -103,6 +103,61 @@ def test_functions_of_one_name_far_inside(depth):
     assert float(function(1.5, 2)) == (2 + 30) * 1.5 * 4
 
 
+def test_what_has_changed_when_a_function_far_inside_is_traced():
+    @jr.rec_fn
+    def last(x):
+        total = 0.0
+        for k in (1, 2, 3):
+
+            @jr.rec_fn
+            def times(y):
+                return y * k  # noqa: B023
+
+            total = total + times(x)
+        return total
+
+    def chain(length):
+        function = last
+        for k in range(length):
+            inner = function
+
+            def link(x, inner=inner):
+                return inner(x)
+
+            link.__name__ = f"link_{k}"
+            function = jr.rec_fn(link, static_argnames="inner")
+        return function
+
+    assert float(chain(5)(1.0)) == 6
+    with pytest.raises(jr.UnsupportedError, match="times is called deep inside of other functions"):
+        chain(20)(1.0)
+
+
+def test_what_changes_for_ever():
+    """Each body calls two others, and what it closes over has changed whenever it is called."""
+    size, made, traced = 10, [], []
+
+    def part(k):
+        @jr.rec_fn
+        def f(x, n):
+            traced.append(k)
+
+            def on():
+                return made[(k + 3) % size](x, n - 1) + made[(k + 1) % size](x, n)
+
+            if k == size - 1:
+                return jr.cond(n <= 0, lambda: x, lambda: made[0](x, n - 1))
+            return jr.cond(n <= -1, lambda: made[k + 1](x, n), on)
+
+        return f
+
+    made.extend(map(part, range(size)))
+    with pytest.raises(
+        jr.UnsupportedError, match="closes over changes while it is traced, such as"
+    ):
+        made[0](0.7, 3)
+
+
 COUNTED = RING.replace("    return", "    traced.append({k})\n    return")
 
 

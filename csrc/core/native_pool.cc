@@ -185,10 +185,12 @@ Stack* Pool::run_stack(Worker& worker, Stack& stack) {
 }
 
 Stack* Pool::end(Worker& worker, Stack& stack) {
+  Stack* parent = nullptr;
+  if (stack.task != nullptr) parent = end_task(stack);
+  else end_lane(stack);
+  if (stack_room_.load(std::memory_order_relaxed) < at_.stack_bytes / 2) stack.give_back();
   worker.spare.push_back(&stack);
-  if (stack.task != nullptr) return end_task(stack);
-  end_lane(stack);
-  return nullptr;
+  return parent;
 }
 
 Stack* Pool::end_task(const Stack& stack) {

@@ -14,9 +14,9 @@ namespace jaxrec::native {
 namespace {
 
 constexpr int64_t kMostLanes = std::numeric_limits<int32_t>::max();
-// If nobody allows more: of all stacks, and of the calls that are nested in one another.
-constexpr int64_t kMostStackBytes = int64_t{1} << 30;
-constexpr int64_t kMostNestedBytes = kMostStackBytes / 8 * 7;
+// If nobody allows more: of the calls that are nested in one another, and of all stacks.
+constexpr int64_t kMostNestedBytes = int64_t{1} << 30;
+constexpr int64_t kMostStackBytes = kMostNestedBytes / 8 * 9;
 
 Status check_ports(const std::vector<Port>& ports, const std::vector<Array>& arrays, int64_t lanes,
                    const char* what) {

@@ -33,9 +33,8 @@ bool Stack::enter(const Function& function, int64_t limit_of_depth) {
 
 void Stack::set_capacity(int64_t frames) {
   const int64_t at = words == nullptr ? 0 : fp - words;
-  const int64_t frame_bytes = frame_words * static_cast<int64_t>(sizeof(Word));
-  const int64_t more = (frames - capacity_) * frame_bytes;
-  const auto bytes = static_cast<size_t>(frames * frame_bytes);
+  const int64_t more = (frames - capacity_) * frame_bytes();
+  const auto bytes = static_cast<size_t>(frames * frame_bytes());
   const bool fits = room_.fetch_sub(more, std::memory_order_relaxed) >= more;
   void* moved = fits ? std::realloc(words, bytes) : nullptr;
   if (moved == nullptr) {
@@ -47,6 +46,13 @@ void Stack::set_capacity(int64_t frames) {
   fp = words + at;
   capacity_ = frames;
   set_limit();
+}
+
+void Stack::give_back() {
+  room_.fetch_add(capacity_ * frame_bytes(), std::memory_order_relaxed);
+  std::free(words);
+  words = nullptr;
+  capacity_ = 0;
 }
 
 void Stack::set_limit() { limit = frame(std::min(capacity_ - 1, depth_limit)) + 1; }

@@ -58,6 +58,8 @@ struct Stack {
   /// Sets up a call of a function from outside as frame 1, whose `args()` are then to be filled.
   /// False: no memory.
   bool enter(const Function& function, int64_t depth_limit);
+  /// Frees its memory, once it has ended.
+  void give_back();
   Word* args() { return frame(1); }
   /// The results, once the machine has come to END.
   const Word* results() const { return frame(0); }
@@ -98,6 +100,7 @@ struct Stack {
 
  private:
   Task* take_last(Join& join);
+  int64_t frame_bytes() const { return frame_words * static_cast<int64_t>(sizeof(Word)); }
   void set_capacity(int64_t frames);
   void set_limit();
 

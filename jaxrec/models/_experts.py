@@ -146,10 +146,10 @@ class HierarchicalExperts(nnx.Module):
         Raises:
             ValueError: `x` is of another shape.
         """
-        size = self.gates.shape[1]
-        if jnp.ndim(x) != 2 or x.shape[1] != size:
+        x, size = jnp.asarray(x), self.gates.shape[1]
+        if x.ndim != 2 or x.shape[1] != size:
             raise ValueError(
-                f"HierarchicalExperts: got x of shape {jnp.shape(x)}, expected [batch, {size}]"
+                f"HierarchicalExperts: got x of shape {x.shape}, expected [batch, {size}]"
             )
         calls = max(x.shape[0], 1) * (self.depth + 1) if max_calls is None else max_calls
         mixture, weights = route.with_options(max_calls=calls), self.weights()

@@ -89,6 +89,7 @@ class Instance:
         args: the types of its arguments.
         names: the names of its arguments, one a leaf.
         closure: what it closes over where it is called first; None for helpers and the entry.
+        left: what it closed over when it was left to be traced later, where it was.
         caller: the instance in whose body the first call of it was found; None for the entry.
         result: the type of its result, once known.
         captures: values of the bodies around its call, which calls pass on behind the arguments.
@@ -101,6 +102,7 @@ class Instance:
     args: Signature
     names: tuple[str, ...]
     closure: Closure | None = None
+    left: Closure | None = None
     caller: Instance | None = None
     result: Signature | None = None
     captures: list[Any] = dataclasses.field(default_factory=list)
@@ -146,7 +148,7 @@ class Instance:
 
         JAX keeps equations that it has traced in its caches, and with them what they call.
         """
-        self.caller = self.closure = self.jaxpr = None
+        self.caller = self.closure = self.left = self.jaxpr = None
         self.captures, self.calls = [], []
         self.definition = Definition(self.name, _gone, None, None, self.definition.arg_names)
 

@@ -35,7 +35,7 @@ from jaxrec.trace._loops import without_loops
 from jaxrec.trace._modules import check_initialised, kept_by
 from jaxrec.trace._pass import Pass
 from jaxrec.trace._paths import add_paths
-from jaxrec.trace._refusals import after_widening, ever_new, mismatch
+from jaxrec.trace._refusals import after_widening, changed_before, ever_changing, ever_new, mismatch
 from jaxrec.trace._scope import Scope
 from jaxrec.trace._signature import (
     Signature,
@@ -56,6 +56,9 @@ _MAX_WIDENED = 1000
 
 _MAX_SPECIALISED = 256
 """The most functions, called by one another, that one function becomes by its static arguments."""
+
+_MAX_ALIKE = 64
+"""The most functions that one becomes since what it closes over changes from call to call."""
 
 _NESTED = 8
 """The most bodies of one function traced inside one another: Python's stack has an end.
@@ -199,13 +202,18 @@ class TracedProgram:
     ) -> Instance:
         is_found_again = not definition.helper and caller is not None  # else only by itself
         closure = closure_of([definition], [args.tree]) if is_found_again else None
-        instance = Instance(len(self.instances), definition, args, names, closure, caller)
+        instance = Instance(
+            len(self.instances), definition, args, names, closure=closure, caller=caller
+        )
         self._made.append(instance)
         self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]
         if instance.specialised > _MAX_SPECIALISED:
             raise RecursionLimitError(ever_new(instance))
         self.instances.append(instance)
-        self._by_definition.setdefault(definition, []).append(instance)
+        known = self._by_definition.setdefault(definition, [])
+        known.append(instance)
+        if sum(x.args == args for x in known) > _MAX_ALIKE:
+            raise UnsupportedError(ever_changing(instance))
         return instance
 
     def callee(
@@ -391,8 +399,11 @@ class TracedProgram:
         One that is called by very many, each called by the next, is traced when the first has been.
         """
         is_inner = any(x.name == instance.name for x in self._open)
-        is_deep = len(self._open) >= (_NESTED if is_inner else _NESTED * 3 // 2)
-        if is_deep or instance in self._open or self._holds(instance):
+        if instance in self._open or self._holds(instance):
+            return
+        if len(self._open) >= (_NESTED if is_inner else _NESTED * 3 // 2):
+            if instance.left is None:
+                instance.left = closure_of([instance.definition], [instance.args.tree])
             return
         if is_inner:
             self._settle(instance)
@@ -417,6 +428,8 @@ class TracedProgram:
 
     def _retrace(self, instance: Instance) -> bool:
         """Traces a function with what is known now; returns whether more is known then."""
+        if instance.left is not None and not instance.left.holds():
+            raise UnsupportedError(changed_before(instance))
         before, known = self.result_of(instance), len(instance.captures)
         self._open.append(instance)
         try:

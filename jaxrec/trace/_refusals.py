@@ -26,6 +26,24 @@ def ever_new(instance: Instance) -> str:
     )
 
 
+def ever_changing(instance: Instance) -> str:
+    """That a function is another one for each call, without end."""
+    return (
+        f"what {instance.name} closes over changes while it is traced, such as a list to which its "
+        "body appends, so it is another function for every call of it. Pass what changes as an "
+        "argument, and count elsewhere: f.cache_info() says how often a function was traced."
+    )
+
+
+def changed_before(instance: Instance) -> str:
+    """That a function is not what it was where it was called."""
+    return (
+        f"{instance.name} is called deep inside of other functions, and what it closes over had "
+        "changed when it could be traced: the variable of a Python loop, or what bodies change. "
+        f"Pass what changes to {instance.name} as an argument."
+    )
+
+
 def after_widening(widenings: Sequence[str], error: Exception) -> str:
     """What went wrong once the types of some arguments had been widened."""
     lines = listed(widenings, "\n  ")
