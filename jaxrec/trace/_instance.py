@@ -89,12 +89,12 @@ class Instance:
         args: the types of its arguments.
         names: the names of its arguments, one a leaf.
         closure: what it closes over where it is called first; None for helpers and the entry.
-        left: what it closed over when it was left to be traced later, where it was.
         caller: the instance in whose body the first call of it was found; None for the entry.
         result: the type of its result, once known.
         captures: values of the bodies around its call, which calls pass on behind the arguments.
         jaxpr: its body, once traced; its last arguments are the captures.
         calls: the functions called in it, each with what the call looks like, see `call`.
+        left: what it closed over where it was called first, if it was left to be traced later.
     """
 
     index: int
@@ -102,12 +102,12 @@ class Instance:
     args: Signature
     names: tuple[str, ...]
     closure: Closure | None = None
-    left: Closure | None = None
     caller: Instance | None = None
     result: Signature | None = None
     captures: list[Any] = dataclasses.field(default_factory=list)
     jaxpr: ClosedJaxpr | None = None
     calls: list[tuple[Instance, Any]] = dataclasses.field(default_factory=list)
+    left: Closure | None = None
 
     @property
     def name(self) -> str:

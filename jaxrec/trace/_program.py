@@ -90,7 +90,6 @@ class TracedProgram:
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
         self._made: list[Instance] = []
-        self._answers = Answers()
         # That methods are bound to: a body may make some, and run twice.
         self._objects: list[Any] = []
         try:
@@ -202,9 +201,7 @@ class TracedProgram:
     ) -> Instance:
         is_found_again = not definition.helper and caller is not None  # else only by itself
         closure = closure_of([definition], [args.tree]) if is_found_again else None
-        instance = Instance(
-            len(self.instances), definition, args, names, closure=closure, caller=caller
-        )
+        instance = Instance(len(self.instances), definition, args, names, closure, caller)
         self._made.append(instance)
         self._objects += [x.value for _, x in definition.static if isinstance(x, Identity)]
         if instance.specialised > _MAX_SPECIALISED:

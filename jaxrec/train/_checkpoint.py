@@ -71,15 +71,16 @@ class Checkpoints:
         Raises:
             TrainError: It cannot be written, such as to a full disk.
         """
-        self._check_room(snapshot)
+        arrays = _arrays(snapshot)
+        self._check_room(arrays)
         about = {
             "settings": self._settings.as_dict(),
             "fingerprint": self._fingerprint,
             "progress": snapshot.progress.as_dict(),
-            "arrays": _digest_of_arrays(_arrays(snapshot)),
+            "arrays": _digest_of_arrays(arrays),
         }
         items = ocp.args.Composite(
-            arrays=ocp.args.StandardSave(_arrays(snapshot)),
+            arrays=ocp.args.StandardSave(arrays),
             about=ocp.args.JsonSave({"content": about, "digest": _digest_of_json(about)}),
         )
         try:
@@ -87,9 +88,9 @@ class Checkpoints:
         except (OSError, ValueError) as error:  # a ValueError is what the storage makes of it
             raise self._unwritten(_reason(error)) from error
 
-    def _check_room(self, snapshot: Snapshot) -> None:
+    def _check_room(self, arrays: Mapping[str, Any]) -> None:
         """Raises if the disk is too full, before the storage fails with a page of tracebacks."""
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(_arrays(snapshot)))
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(arrays))
         free = shutil.disk_usage(self._manager.directory).free
         if free < needed:
             raise self._unwritten(f"it takes {needed / 1e6:.1f} MB, of which {free / 1e6:.1f} free")

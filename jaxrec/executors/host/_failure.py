@@ -92,13 +92,10 @@ class Failures:
                 " There was not enough memory: call it on fewer roots at a time, or its "
                 'gradient under jr.executor("graph") with jax.checkpoint.'
             )
-        failure = JaxRecError(f"{where} failed: {_shortened(error)}.{told}{hint}")
+        text = cut(f"{type(error).__name__}: {error}".strip().rstrip("."), _LONGEST)
+        failure = JaxRecError(f"{where} failed: {text}.{told}{hint}")
         failure.__cause__ = error
         return failure
 
     def _path(self, label: Label, row: int) -> str:
         return self._path_of(label.wave, row) if label.wave >= 0 else ""
-
-
-def _shortened(error: BaseException) -> str:
-    return cut(f"{type(error).__name__}: {error}".strip().rstrip("."), _LONGEST)
