@@ -50,6 +50,38 @@ def test_in_a_ring():
     np.testing.assert_allclose(got, jax.value_and_grad(plain)(0.7, 50), rtol=1e-5)
 
 
+@pytest.mark.parametrize("executor", ["graph", "host"])
+def test_to_which_very_many_paths_lead(executor):
+    """Of `k` calls that of `k - 1` and that of `k - 2`: 10^8 paths to the last."""
+
+    @jr.rec_fn
+    def total(tree, i):
+        def node():
+            return total(tree, tree["left"][i]) + total(tree, tree["right"][i])
+
+        return jr.cond(tree["left"][i] < 0, lambda: tree["value"][i], node)
+
+    @jr.rec_fn(static_argnames="k", out=jax.ShapeDtypeStruct((3,), jnp.float32))
+    def down(k, tree, i):
+        if k < 2:
+            return total(tree, i)
+        by_one = tree["odd"][i] == k % 2
+        return jr.cond(by_one, lambda: 2 * down(k - 1, tree, i), lambda: down(k - 2, tree, i) + 1)
+
+    tree = {
+        "left": jnp.array([1, -1, -1]),
+        "right": jnp.array([2, -1, -1]),
+        "odd": jnp.array([1, 0, 0]),
+        "value": jnp.ones((3, 3)),
+    }
+    with jr.executor(executor):
+        np.testing.assert_array_equal(down(MANY, tree, 0), jnp.full(3, 2.0 + MANY // 2))
+        np.testing.assert_array_equal(down(MANY + 1, tree, 0), jnp.full(3, 2.0 * (2 + MANY // 2)))
+    np.testing.assert_array_equal(
+        jax.jit(down, static_argnums=0)(MANY, tree, 1), jnp.full(3, float(MANY))
+    )
+
+
 def test_without_a_base_case_but_in_the_last():
     """What the first ones return is known when the last one is."""
 

@@ -75,9 +75,11 @@ def _visits_of_one(
         return list(_indexed(ops, binding, found))
 
     found = leading.intersection(control)
-    if not indexed(walk(function.body)):
+    everywhere = indexed(walk(function.body))
+    if not everywhere:
         found = frozenset(control)
-    everywhere, always = indexed(walk(function.body)), indexed(function.body.ops)
+        everywhere = indexed(walk(function.body))
+    always = indexed(function.body.ops)
     most = _most_calls(function.body)
     calls = tuple(most[k] for k in range(len(graph.functions)))
     if function.helper:
@@ -110,7 +112,7 @@ def most_calls(visits: Sequence[Visits], lanes: int, copies: int) -> int | None:
         return lanes * frames
     if not any(v.nodes for v in visits):
         return None
-    return _sum_of_all([_frames(visits, k, lanes, copies, ()) for k in range(len(visits))])
+    return _sum_of_all(_frames(visits, lanes, copies))
 
 
 def _sum_of_all(bounds: Sequence[int | None]) -> int | None:
@@ -123,46 +125,38 @@ def most_frames(visits: Sequence[Visits]) -> tuple[int | None, ...]:
 
     None for those that a function that leads back to itself leads to.
     """
-    callers = [sum(v.calls[k] > 0 for v in visits) for k in range(len(visits))]
-    totals, found = [1] + [0] * (len(visits) - 1), list[int | None]([None] * len(visits))
-    ready = [k for k, count in enumerate(callers) if not count]
+    return _frames([Visits((), False, v.calls) for v in visits], 1, 1)
+
+
+def _frames(visits: Sequence[Visits], lanes: int, copies: int) -> tuple[int | None, ...]:
+    """For each function a bound on its calls; None for those that a cycle without nodes leads to.
+
+    A function is counted once those that call it are, so that each takes a single turn however many
+    paths lead to it.
+    """
+    nodes = [copies * max(v.nodes) if v.nodes else None for v in visits]
+    callees = [
+        [(n, sites) for n, sites in enumerate(v.calls) if sites and not (n == k and v.trips)]
+        for k, v in enumerate(visits)
+    ]
+    totals, waiting = [lanes] + [0] * (len(visits) - 1), [0] * len(visits)
+    for k, frames in enumerate(nodes):
+        for n, sites in callees[k]:
+            totals[n] += sites * (frames or 0)
+            waiting[n] += frames is None
+    found = [frames if v.always else None for v, frames in zip(visits, nodes, strict=True)]
+    ready = [k for k, count in enumerate(waiting) if not count]
     while ready:
         k = ready.pop()
-        found[k] = totals[k]
-        for callee, sites in enumerate(visits[k].calls):
-            if sites:
-                totals[callee] += sites * totals[k]
-                callers[callee] -= 1
-                if not callers[callee]:
-                    ready.append(callee)
+        frames = found[k]
+        if frames is None:
+            frames = found[k] = totals[k] * (visits[k].trips or 1)
+        for n, sites in callees[k] if nodes[k] is None else ():
+            totals[n] += sites * frames
+            waiting[n] -= 1
+            if not waiting[n]:
+                ready.append(n)
     return tuple(found)
-
-
-def _frames(
-    visits: Sequence[Visits],
-    index: int,
-    lanes: int,
-    copies: int,
-    above: tuple[int, ...],
-) -> int | None:
-    """A bound on the calls of one function; None in a cycle of functions without nodes."""
-    mine = visits[index]
-    if mine.always:
-        return copies * max(mine.nodes)
-    if index in above:
-        return None
-    total = lanes if index == 0 else 0
-    for k, caller in enumerate(visits):
-        if caller.calls[index] and not (k == index and mine.trips):
-            nodes = (
-                copies * max(caller.nodes)
-                if caller.nodes
-                else _frames(visits, k, lanes, copies, (*above, index))
-            )
-            if nodes is None:
-                return None
-            total += caller.calls[index] * nodes
-    return total * (mine.trips or 1)
 
 
 def _most_calls(region: Region) -> collections.Counter[int]:
