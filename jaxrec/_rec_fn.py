@@ -362,10 +362,11 @@ def rec_fn(
     traced, it is traced anew (and compiled anew, so what changes often is better passed as an
     argument). Helpers, methods and functions of modules count as its own body does, but for those
     of installed libraries. One that is defined inside the body of another may close over what that
-    body computes: its calls pass it on. Not seen is what is written into a NumPy array or a set in
-    place, or into a pytree of more than 1,000 values, and what is reached otherwise, as by default
-    arguments, imports in the body, `getattr` with a computed name, a context variable, or a helper
-    that `jax.jit` has compiled.
+    body computes: its calls pass it on. Not seen is what is written in place into a set, a
+    `bytearray`, a pytree of more than 1,000 values, a NumPy array of more than 1 MiB of which the
+    body uses parts, or one of 64 bits, which JAX converts to 32 once; and what is reached
+    otherwise, as by default arguments, imports in the body, `getattr` with a computed name, a
+    context variable, a weak reference, or a helper that `jax.jit` has compiled.
 
     Args:
         fun: a pure function of pytrees of arrays.

@@ -9,6 +9,10 @@ import pytest
 import jaxrec as jr
 
 WITH_VALUE = "class C:\n def __init__(self, v): self._v = v\n"
+DEEP = (
+    "import types\nm = types.ModuleType('m')\nm.sub = types.ModuleType('sub')\n"
+    "m.sub.deep = types.ModuleType('deep')\nm.sub.deep.gain = 2.0\n"
+)
 CHANGED = {
     "a default of the class": (
         "class C: gain = 2.0\nc = C()\n"
@@ -59,6 +63,28 @@ CHANGED = {
         "import types\nm = types.ModuleType('m')\nm.sub = types.ModuleType('sub')\n"
         "m.sub.act = lambda x: 2.0 * x\ndef body(x): return m.sub.act(x)",
         "m.sub.act = lambda x: 5.0 * x",
+    ),
+    "an element of an array of NumPy": (
+        "import numpy as np\na = np.array([2.0, 1.0])\ndef body(x): return x * a[0]",
+        "a[0] = 5.0",
+    ),
+    "an array of NumPy without axes": (
+        "import numpy as np\na = np.array(2.0, np.float32)\ndef body(x): return x * a",
+        "a[...] = 5.0",
+    ),
+    "an array of NumPy in a list, summed": (
+        "import numpy as np\na = [np.array([2.0, np.nan])]\n"
+        "def body(x): return x * float(np.nansum(a[0]))",
+        "a[0][0] = 5.0",
+    ),
+    "a module in a module in a module": (
+        DEEP + "def body(x): return x * m.sub.deep.gain",
+        "m.sub.deep.gain = 5.0",
+    ),
+    "what code of many names reads of modules in modules": (
+        DEEP + "def body(x):\n if x is None: return "
+        + " or ".join(f"x.name_{k}" for k in range(300)) + "\n return x * m.sub.deep.gain",
+        "m.sub.deep.gain = 5.0",
     ),
     "what a function of another module names": (
         "import types\nm = types.ModuleType('m')\nm.gain = 2.0\n"

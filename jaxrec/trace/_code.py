@@ -45,6 +45,6 @@ def chains(code: CodeType) -> frozenset[tuple[str, ...]]:
             if step.opname in _ATTRIBUTE and chain:
                 chain = (*chain, step.argval)
                 found.add(chain)
-            else:
+            elif step.opname != "EXTENDED_ARG":  # a part of the next, in code of many names
                 chain = (step.argval,) if step.opname in _VARIABLE else ()
     return frozenset(found)
