@@ -38,6 +38,14 @@ SIZES = {
 }
 
 
+def sizes_of(model: str, hidden: int | None) -> Sizes:
+    """The widths of a model; of another hidden state, which in some is a word's vector too."""
+    sizes = SIZES[model]
+    if hidden is None:
+        return sizes
+    return Sizes(hidden if sizes.embedding == sizes.hidden else sizes.embedding, hidden)
+
+
 def init_params(model: str, words: int, sizes: Sizes | None = None, seed: int = 0) -> Params:
     """Draws the parameters of `model` uniformly, scaled by the number of inputs of each.
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 
 from benchmarks._models import EPSILON, LEARNING_RATE, Params
 from benchmarks._trees import Forest

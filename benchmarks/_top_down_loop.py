@@ -21,7 +21,7 @@ class Nodes(NamedTuple):
 
     word: Array
     add: Array
-    count: Array
+    size: Array
 
 
 class _Loop(NamedTuple):
@@ -48,7 +48,7 @@ def generate(weights: TopDownWeights, h: Array, max_depth: int, room: int) -> No
 
 def _one_node(weights: TopDownWeights, max_depth: int, s: _Loop) -> _Loop:
     origin, edge, depth = s.stack[s.height - 1]
-    node = s.nodes.count
+    node = s.nodes.size
     h, c = step(weights, edge, s.nodes.word[origin], *jnp.split(s.states[origin], 2))
     scores = h @ weights.score_kernel + weights.score_bias
     word = best(scores[:-4])

@@ -31,9 +31,9 @@ def compilations() -> Iterator[dict[str, list[float]]]:
     """Collects how long each tracing, lowering and compilation takes, by stage."""
     found: defaultdict[str, list[float]] = defaultdict(list)
 
-    def listen(event: str, duration: float, **_: str | int) -> None:
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
         if event in _STAGES:
-            found[_STAGES[event]].append(duration)
+            found[_STAGES[event]].append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

@@ -235,7 +235,7 @@ def _measure(program: _Program, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     names = [program.name for program in _PROGRAMS]
     parser.add_argument("--programs", nargs="+", default=names, choices=names)
     parser.add_argument("--repeats", type=int, default=7)

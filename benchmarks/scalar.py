@@ -217,7 +217,7 @@ def _run(names: list[str], repeats: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     known = [program.name for program in _PROGRAMS]
     parser.add_argument("--programs", nargs="+", choices=known, default=known)
     parser.add_argument("--repeats", type=int, default=7)

@@ -59,9 +59,10 @@ def main() -> None:
     ]
     for case in cases:
         for mode in args.mode:
-            result = compare(args.model, mode, args.peers, case.forests, bank.words, args.repeats)
+            forests, sizes = case.forests, _models.SIZES[args.model]
+            result = compare(args.model, mode, args.peers, forests, bank.words, args.repeats, sizes)
             for peer, values in result.items():
-                repeated = {"repeats": args.repeats, "batches": len(case.forests)}
+                repeated = {"repeats": args.repeats, "batches": len(forests)}
                 rows(model=args.model, **case.labels, mode=mode, peer=peer, **values, **repeated)
 
 

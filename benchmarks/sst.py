@@ -87,8 +87,7 @@ def main() -> None:
         forests = _trees.batches(bank.trees, size, seed=0, count=count)
         for mode in args.mode:
             for model in args.model:
-                sizes = _models.SIZES[model]
-                sizes = sizes._replace(hidden=args.hidden or sizes.hidden)
+                sizes = _models.sizes_of(model, args.hidden)
                 result = compare(model, mode, args.peers, forests, bank.words, args.repeats, sizes)
                 case = {"model": model, "hidden": sizes.hidden, "batch": size, "mode": mode}
                 for peer, values in result.items():
@@ -101,7 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", nargs="+", choices=_models.SIZES, default=["treelstm"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 10, 25, 256])
     parser.add_argument("--mode", nargs="+", choices=_ACTIONS, default=list(_ACTIONS))
-    parser.add_argument("--hidden", type=int, help="of the Tree-LSTM: other than 150")
+    parser.add_argument("--hidden", type=int, help="other than the model has")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--repeats", type=int, default=7, help="at least 5 for a figure to quote")
     parser.add_argument("--batches", type=int, default=5, help="different batches a repeat")

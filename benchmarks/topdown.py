@@ -90,7 +90,7 @@ def _check_trees(task: _top_down.Task, made: models.GeneratedTrees, looped: loop
         for field in ("word", "add"):
             theirs = np.asarray(getattr(looped, field))[k, :size]
             np.testing.assert_array_equal(np.asarray(getattr(made, field))[mine], theirs)
-        assert int(looped.count[k]) == size
+        assert int(looped.size[k]) == size
 
 
 def _train(model: models.TopDownTreeLSTM, tasks: list[_top_down.Task]) -> Runs:
@@ -145,7 +145,7 @@ def _report(row: _harness.Rows, runs: Runs, repeats: int, **facts: Any) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hidden", nargs="+", type=int, default=[150], help="size of the states")
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 64])
     parser.add_argument("--mode", nargs="+", choices=("infer", "train"), default=["infer", "train"])

@@ -35,7 +35,7 @@ class Read(NamedTuple):
     end: jax.Array
 
 
-_READ = Read(jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32))
+_READ = jax.eval_shape(lambda: Read(jnp.float32(0), jnp.int32(0)))
 
 
 def tokenize(text: str, length: int) -> Tokens:

@@ -11,6 +11,7 @@ import numpy as np
 from waves import in_waves
 
 import jaxrec as jr
+from jaxrec.graph._ir import Graph
 
 X = jnp.linspace(0.1, 1.0, 5)
 COUNTED: list[str] = []
@@ -63,6 +64,25 @@ def test_tracing_again_leaves_little():
 
     before = times(20)
     assert times(40) - before < 40 * 60
+
+
+def test_a_jitted_gradient_leaves_no_graph():
+    def graphs() -> int:
+        gc.collect()
+        gc.collect()  # what the finalizers of the first time have let go of
+        return sum(isinstance(x, Graph) for x in gc.get_objects())
+
+    def once() -> None:
+        halve = halving()
+        jax.jit(jax.grad(lambda x: halve(x, 3).sum())).trace(X)
+
+    def times(count: int) -> int:
+        for _ in range(count):
+            once()
+        return graphs()
+
+    before = times(2)
+    assert times(6) <= before + 1
 
 
 def test_a_jitted_function_calls_that_of_each_program():

@@ -214,18 +214,20 @@ def test_word_vectors_must_fit_the_state(kind):
     ("sizes", "name"), [((0, 4, 4, 2), "vocab_size"), ((3, 4, 4, 0), "num_cl")]
 )
 def test_sizes_are_positive(sizes, name):
-    with pytest.raises(ValueError, match=f"{name}.* must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"got {name}.*=0, expected 1 or more"):
         models.TreeLSTM(*sizes, rngs=nnx.Rngs(0))
 
 
 def test_sizes_are_integers():
-    with pytest.raises(TypeError, match=r"hidden_dim must be an integer, got 2\.5"):
+    with pytest.raises(TypeError, match=r"got hidden_dim=2\.5, expected an integer"):
         models.TreeLSTM(3, 4, 2.5, 2, rngs=nnx.Rngs(0))  # pyright: ignore[reportArgumentType]
 
 
 def test_dropout_is_a_probability():
-    with pytest.raises(ValueError, match=r"below 1, got 1\.0"):
+    with pytest.raises(ValueError, match=r"TreeLSTM: got dropout=1\.0, expected a probability"):
         models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout=1.0)
+    with pytest.raises(TypeError, match="TreeLSTM: got dropout='a', expected a number"):
+        models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout="a")  # pyright: ignore
 
 
 def test_trains_with_an_nnx_optimizer(forest):

@@ -119,9 +119,11 @@ def test_learns_classes_of_a_checkerboard():
 
 
 def test_sizes_are_checked():
-    with pytest.raises(ValueError, match="branches must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="got branches=1, expected 2 or more"):
         models.HierarchicalExperts(2, 3, 1, branches=1, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="depth must be at least 1, got 0"):
+    with pytest.raises(TypeError, match=r"HierarchicalExperts: got branches=2\.5, expected an int"):
+        models.HierarchicalExperts(2, 3, 1, branches=2.5, rngs=nnx.Rngs(0))  # pyright: ignore
+    with pytest.raises(ValueError, match="got depth=0, expected 1 or more"):
         models.HierarchicalExperts(2, 3, 1, depth=0, rngs=nnx.Rngs(0))
 
 

@@ -150,9 +150,11 @@ def test_rows_go_round():
 
 
 def test_errors_name_the_numbers():
-    with pytest.raises(ValueError, match="index 10 is out of range for a table of 10 rows"):
+    with pytest.raises(ValueError, match="got index 10, expected one below num_rows=10"):
         optim.used_rows([3, 10], 10)
-    with pytest.raises(ValueError, match="use 2 distinct rows, but capacity is 1"):
+    with pytest.raises(ValueError, match="got capacity=1, expected 2 or more"):
         optim.used_rows([3, 4, 4], 10, 1)
+    with pytest.raises(ValueError, match=f"got num_rows=10, capacity={2**31}, expected less"):
+        optim.used_rows([1], 10, 2**31)
     with pytest.raises(ValueError, match="rows are numbered in int32"):
         optim.used_rows([2**40], 2**41)

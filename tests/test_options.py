@@ -200,7 +200,7 @@ def test_what_is_no_tree():
 
 
 def test_rows_are_numbered_by_integers():
-    with pytest.raises(TypeError, match="indices of rows are float64, expected integers"):
+    with pytest.raises(TypeError, match="got indices of float64, expected integers"):
         jr.optim.used_rows([0.5, 2.9], 4)
 
 

@@ -7,7 +7,7 @@ word vectors are lookup parameters, which DyNet updates sparsely.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import dynet_config
+import dynet_config  # pyright: ignore[reportMissingImports]
 
 dynet_config.set(autobatch=1, mem=1024, random_seed=1)
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import torch  # pyright: ignore[reportMissingImports]
+from torch import Tensor  # pyright: ignore[reportMissingImports]
 
 from benchmarks._models import Params
 from benchmarks._trees import Forest

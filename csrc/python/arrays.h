@@ -21,9 +21,10 @@ using Ints =
 
 inline DType dtype_of(nanobind::dlpack::dtype type) {
   using nanobind::dlpack::dtype_code;
-  const int log2 = type.bits == 8 ? 0 : type.bits == 16 ? 1 : type.bits == 32 ? 2 : 3;
-  const auto sized = [log2](DType first) {
-    return static_cast<DType>(static_cast<int>(first) + log2);
+  const auto sized = [type](DType first) {
+    for (int log2 = 0; log2 < 4; ++log2)
+      if (type.bits == 8 << log2) return static_cast<DType>(static_cast<int>(first) + log2);
+    throw nanobind::type_error("control values have 8, 16, 32 or 64 bits");
   };
   switch (static_cast<dtype_code>(type.code)) {
     case dtype_code::Bool: return DType::kBool;

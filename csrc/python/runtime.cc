@@ -49,7 +49,7 @@ struct RunReport {
 
 struct RunOptions {
   int32_t workers;
-  int64_t ahead;     // launches of a worker that may be under way; below 0: any number
+  int64_t ahead;     // launches of a worker that may be under way
   nb::object check;  // called with a task and its token once that is there
   nb::object scope;  // makes the context manager that a worker runs in
 };
@@ -101,7 +101,7 @@ class PyLauncher : public Launcher {
     time.worker = worker;
     time.start = now();
     tried(number, [&] { states_[worker].under_way.emplace_back(number, call(tasks_[number])); });
-    while (options_.ahead >= 0 && !failed_.load() &&
+    while (!failed_.load() &&
            static_cast<int64_t>(states_[worker].under_way.size()) > options_.ahead)
       wait_for_oldest(states_[worker]);
     time.launched = now();
@@ -110,7 +110,7 @@ class PyLauncher : public Launcher {
 
   Waited wait(int32_t worker) override {
     State& state = states_[worker];
-    if (options_.ahead < 0 || state.under_way.empty()) return Waited::kNothing;
+    if (state.under_way.empty()) return Waited::kNothing;
     const nb::gil_scoped_acquire hold;
     wait_for_oldest(state);
     return failed_.load() ? Waited::kFailed : Waited::kDone;
@@ -155,7 +155,6 @@ class PyLauncher : public Launcher {
   void wait_for_oldest(State& state) {
     auto [task, token] = std::move(state.under_way.front());
     state.under_way.pop_front();
-    if (options_.ahead < 0) return;
     tried(task, [&] { options_.check(task, token); });
   }
 

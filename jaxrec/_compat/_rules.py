@@ -12,6 +12,7 @@ import jax
 from jax._src import checkify as _checkify
 from jax._src import dispatch as _dispatch
 from jax._src import sharding_impls as _sharding
+from jax._src import util as _util
 from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
@@ -80,6 +81,11 @@ def _divided(value: Any, dim: Any, over: Any, mesh: Any) -> Any:
 def _mesh_of(value: Any) -> Any:
     """The mesh that a value is divided over: of devices where it is known."""
     return (value if is_concrete(value) else aval_of(value)).sharding.mesh
+
+
+def keep_weakly(parameter: type) -> None:
+    """Has JAX's caches of types of results keep parameters of a class weakly, as they do jaxprs."""
+    _util.weakref_cache_key_types.add(parameter)
 
 
 class _Replaced:

@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 
 from jaxrec.data import Forest, OrderedForest
+from jaxrec.data._arguments import check_numbers
 
 # Tai et al. 2015 and Socher et al. 2013 draw word vectors from this range.
 EMBEDDING_RANGE = 0.05
@@ -39,13 +40,13 @@ def node_states(hidden: jax.Array, node: jax.Array, valid: jax.Array, size: int)
     return NodeStates(hidden, jnp.where(valid, node, size))
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raises ``TypeError`` or ``ValueError`` for the first size that is no positive integer."""
+def check_sizes(model: str, least: int = 1, **sizes: int) -> None:
+    """Raises ``TypeError`` or ``ValueError`` for the first that is no integer from ``least``."""
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer) or isinstance(size, bool):
-            raise TypeError(f"{name} must be an integer, got {size!r}.")
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}.")
+            raise TypeError(f"{model}: got {name}={size!r}, expected an integer")
+        if size < least:
+            raise ValueError(f"{model}: got {name}={size}, expected {least} or more")
 
 
 def check_same_dims(model: str, embed_dim: int, hidden_dim: int) -> None:
@@ -119,14 +120,17 @@ class TreeClassifier(nnx.Module):
         rngs: nnx.Rngs,
         dropout: float = 0.0,
     ) -> None:
+        model = type(self).__name__
         check_sizes(
+            model,
             vocab_size=vocab_size,
             embed_dim=embed_dim,
             hidden_dim=hidden_dim,
             num_classes=num_classes,
         )
+        check_numbers(model, dropout=dropout)
         if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability below 1, got {dropout}.")
+            raise ValueError(f"{model}: got dropout={dropout}, expected a probability below 1")
         initializer = symmetric_uniform(EMBEDDING_RANGE)
         self.embed = nnx.Embed(vocab_size, embed_dim, embedding_init=initializer, rngs=rngs)
         self.classifier = nnx.Linear(hidden_dim, num_classes, rngs=rngs)

@@ -109,9 +109,9 @@ class HierarchicalExperts(nnx.Module):
         depth: int = 2,
         rngs: nnx.Rngs,
     ) -> None:
-        check_sizes(input_dim=input_dim, hidden_dim=hidden_dim, output_dim=output_dim, depth=depth)
-        if branches < 2:
-            raise ValueError(f"branches must be at least 2, got {branches}.")
+        sizes = {"input_dim": input_dim, "hidden_dim": hidden_dim, "output_dim": output_dim}
+        check_sizes("HierarchicalExperts", **sizes, depth=depth)
+        check_sizes("HierarchicalExperts", least=2, branches=branches)
         self.depth, experts = depth, branches**depth
         self.num_gates = (experts - 1) // (branches - 1)
         init = nnx.initializers.lecun_normal(batch_axis=0)

@@ -44,6 +44,7 @@ class TreeGenerator(nnx.Module):
         rngs: nnx.Rngs,
     ) -> None:
         check_sizes(
+            type(self).__name__,
             vocab_size=vocab_size,
             embed_dim=embed_dim,
             hidden_dim=hidden_dim,

@@ -28,6 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import optax
 
+from jaxrec.data._arguments import check_integers
+
 PyTree = Any
 Rows = jax.Array | npt.NDArray[np.int32]
 
@@ -64,7 +66,7 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
     Raises:
         ValueError: An index is not below ``num_rows``, ``capacity`` is too small, or there are more
             rows than int32 can number.
-        TypeError: The indices are no integers.
+        TypeError: The indices, or a size, are no integers.
 
     Example:
         >>> from jaxrec.optim import used_rows
@@ -72,22 +74,24 @@ def used_rows(indices: npt.ArrayLike, num_rows: int, capacity: int | None = None
         >>> used.rows.tolist(), used.local.tolist()
         ([2, 7, 10], [1, 0, -1, 1])
     """
+    check_integers("used_rows", num_rows=num_rows, capacity=capacity)
     index = np.asarray(indices)
     if index.size and not np.issubdtype(index.dtype, np.integer):
-        raise TypeError(f"indices of rows are {index.dtype}, expected integers.")
+        raise TypeError(f"used_rows: got indices of {index.dtype}, expected integers")
     present = index >= 0
     rows, inverse = np.unique(index[present], return_inverse=True)
     if rows.size and rows[-1] >= num_rows:
-        raise ValueError(f"index {rows[-1]} is out of range for a table of {num_rows} rows.")
+        raise ValueError(f"used_rows: got index {rows[-1]}, expected one below num_rows={num_rows}")
     capacity = rows.size if capacity is None else capacity
     if num_rows + capacity > np.iinfo(np.int32).max:
         raise ValueError(
-            f"num_rows is {num_rows}: rows are numbered in int32, so 2**31 is too many."
+            f"used_rows: got num_rows={num_rows}, capacity={capacity}, expected less than 2**31 "
+            "together: rows are numbered in int32"
         )
     if rows.size > capacity:
         raise ValueError(
-            f"the indices use {rows.size} distinct rows, but capacity is {capacity}. "
-            f"Pass capacity={rows.size} or more."
+            f"used_rows: got capacity={capacity}, expected {rows.size} or more: so many distinct "
+            "rows the indices use"
         )
     local = np.full(index.shape, -1, np.int32)
     local[present] = inverse

@@ -63,6 +63,7 @@ for _primitive in (
 ):
     _primitive.multiple_results = True
     _compat.leaves_keys(_primitive)
+_compat.keep_weakly(Params)  # which lead to the program
 
 
 def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
