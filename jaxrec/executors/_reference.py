@@ -19,6 +19,7 @@ import numpy as np
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, RecursionLimitError
 from jaxrec._order import apply_equation, still
+from jaxrec._types import is_whole
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -198,7 +199,7 @@ class Interpreter:
         return ", ".join(
             f"{name}={x}"
             for param, name, x in args
-            if param not in function.told and _is_scalar(x) and x.dtype.kind in "iub"
+            if param not in function.told and _is_scalar(x) and is_whole(x)
         )
 
     @property

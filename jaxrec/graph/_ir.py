@@ -22,7 +22,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn, Primitive
 
@@ -157,16 +156,19 @@ class Graph:
         return self.functions[0]
 
     @functools.cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """The operations of all functions, those in branches behind their choices."""
+        return tuple(op for function in self.functions for op in walk(function.body))
+
+    @functools.cached_property
     def makers(self) -> dict[Value, Op]:
         """The operation that each value is a result of."""
-        ops = (op for function in self.functions for op in walk(function.body))
-        return {value: op for op in ops for value in op.outputs}
+        return {value: op for op in self.ops for value in op.outputs}
 
     @functools.cached_property
     def calls(self) -> tuple[Call, ...]:
         """Every call that a function makes."""
-        ops = (op for function in self.functions for op in walk(function.body))
-        return tuple(op for op in ops if isinstance(op, Call))
+        return tuple(op for op in self.ops if isinstance(op, Call))
 
     @functools.cached_property
     def told(self) -> frozenset[Value]:
@@ -269,11 +271,6 @@ def region_atoms(region: Region) -> Iterator[Atom]:
     for op in region.ops:
         yield from free_atoms(op)
     yield from region.results
-
-
-def has_derivative(atom: Atom) -> bool:
-    """Whether a value is of a type that has derivatives."""
-    return jnp.issubdtype(atom.aval.dtype, jnp.inexact)
 
 
 def is_constant(op: Op) -> bool:

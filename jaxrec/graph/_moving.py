@@ -10,7 +10,8 @@ import jax
 
 from jaxrec import _compat
 from jaxrec._order import apply_equation, has_rule
-from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, has_derivative, is_constant, walk
+from jaxrec._types import has_derivative
+from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, is_constant
 
 _ALWAYS = frozenset((
     "add", "sub", "mul", "div", "neg", "max", "min", "dot_general", "exp", "log", "sin", "cos",
@@ -34,21 +35,19 @@ def moving(
         given: the values that a derivative is taken by.
         taken: for each derivative that was taken before what rested, see `Program.taken`.
     """
-    ops = [op for function in graph.functions for op in walk(function.body)]
     flow = functools.cache(functools.partial(_as_jax, taken)) if ruled(graph) else _at_most
     found: set[Atom] = set(given)
     while True:
         before = len(found)
-        for op in ops:
-            found.update(v for v in _moved_by(graph, op, found, flow) if has_derivative(v))
+        for op in graph.ops:
+            found.update(v for v in _moved_by(graph, op, found, flow) if has_derivative(v.aval))
         if len(found) == before:
             return found
 
 
 def ruled(graph: Graph) -> tuple[Prim, ...]:
     """The operations that have derivative rules of the user's."""
-    ops = (op for function in graph.functions for op in walk(function.body))
-    return tuple(op for op in ops if isinstance(op, Prim) and has_rule(op.eqn))
+    return tuple(op for op in graph.ops if isinstance(op, Prim) and has_rule(op.eqn))
 
 
 def _moved_by(graph: Graph, op: Op, moving: set[Atom], flow: _Flow) -> Iterator[Value]:
@@ -93,6 +92,6 @@ def places_moved(op: Prim, resting: Sequence[Collection[Atom]]) -> list[list[int
     """
 
     def moves(atom: Atom, rest: Collection[Atom]) -> bool:
-        return isinstance(atom, Value) and has_derivative(atom) and atom not in rest
+        return isinstance(atom, Value) and has_derivative(atom.aval) and atom not in rest
 
     return [[k for k, atom in enumerate(op.inputs) if moves(atom, rest)] for rest in resting]

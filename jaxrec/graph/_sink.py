@@ -23,6 +23,7 @@ import enum
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
+from jaxrec._types import has_derivative
 from jaxrec.graph._flops import LOOPS
 from jaxrec.graph._ir import (
     Atom,
@@ -33,7 +34,6 @@ from jaxrec.graph._ir import (
     Switch,
     Value,
     first_free_id,
-    has_derivative,
     is_constant,
     names_of,
     reads,
@@ -170,4 +170,4 @@ def _has_derivative(op: Op) -> bool:
 
 
 def _is_inexact(op: Op) -> bool:
-    return any(map(has_derivative, op.outputs))
+    return any(has_derivative(out.aval) for out in op.outputs)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jax.core import ShapedArray
 
+from jaxrec._types import has_derivative
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._forward import Scheduled, collected
-from jaxrec.transpose._cells import has_cotangent
 
 
 def outcome(at: Scheduled, results: Sequence[Any]) -> list[Any]:
@@ -35,7 +35,7 @@ def outcome_types(params: Params) -> list[ShapedArray]:
 
 def differentiable(params: Params) -> list[bool]:
     """For each of `outcome`, whether it has tangents."""
-    flags = [has_cotangent(a) for a in params.program.result_avals]
+    flags = [has_derivative(a) for a in params.program.result_avals]
     if params.collect:
         flags += flags + [False] * (len(params.program.control) + 2)
     return flags

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
-from jaxrec.graph._ir import has_derivative
 from jaxrec.split._axes import Tangents
 from jaxrec.split._program import CellSpec, Program
 
@@ -41,7 +41,7 @@ def dual_function(
         outers: Sequence[Any], exports: Sequence[Any], rows: Sequence[Any]
     ) -> list[list[Any]]:
         values = [
-            [x[0] if has_derivative(atom) else x for x, atom in zip(row, atoms, strict=True)]
+            [x[0] if has_derivative(atom.aval) else x for x, atom in zip(row, atoms, strict=True)]
             for row, atoms in zip(rows, spec.input_parts, strict=True)
         ]
 
@@ -57,7 +57,7 @@ def dual_function(
         made = zip(*jax.jvp(of_moved, primals, tangents), spec.output_parts, strict=True)
         return [
             [
-                jnp.stack([x, dot]) if has_derivative(atom) else x
+                jnp.stack([x, dot]) if has_derivative(atom.aval) else x
                 for x, dot, atom in zip(*row, strict=True)
             ]
             for row in made

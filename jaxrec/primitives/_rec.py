@@ -12,6 +12,7 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, UnsupportedError
 from jaxrec._order import hidden_zero, zero_tangent
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
@@ -43,7 +44,6 @@ from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
 from jaxrec.primitives._room import forward_pass, with_room
 from jaxrec.primitives._spread import Spread, is_spread, most_directions
-from jaxrec.transpose._cells import has_cotangent
 
 
 def rec(operands: Sequence[Any], params: Params) -> list[Any]:
@@ -136,7 +136,7 @@ def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) 
         k
         for k, t in enumerate(tangents)
         if type(t) is not _compat.Zero
-        and has_cotangent(_compat.aval_of(primals[k]))
+        and has_derivative(_compat.aval_of(primals[k]))
         # A floating control scalar that has a derivative is a data argument too.
         and not params.num_outers <= k < params.first_data
     )

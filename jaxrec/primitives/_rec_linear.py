@@ -12,6 +12,7 @@ from jax.core import ShapedArray
 
 from jaxrec import _compat
 from jaxrec._order import hidden_zero
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, with_schedule
@@ -49,7 +50,6 @@ from jaxrec.primitives._stacking import (
 from jaxrec.primitives._transposed import avals_of, filled, transposed, wanted_of
 from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec
-from jaxrec.transpose._cells import has_cotangent
 from jaxrec.transpose._outer import zero_of
 
 
@@ -70,7 +70,7 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     def run(*changed: Any) -> list[Any]:
         operands = replaced(call.primals, wrt.positions, changed)
         at = with_schedule(asked, backward.layout, tables, operands)
-        return [x for x in results(at, run_forward(at, cell_at)[0]) if has_cotangent(x)]
+        return [x for x in results(at, run_forward(at, cell_at)[0]) if has_derivative(x)]
 
     def once(*given: Any) -> list[Any]:
         tangents = jax.jvp(run, call.changed, list(given))[1]

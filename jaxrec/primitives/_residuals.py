@@ -16,13 +16,14 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec._at_rest import counted
 from jaxrec._order import hidden_zero
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt, backward_cells, backward_of
 from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.lowering._replay import replay
 from jaxrec.schedule._layout import make_layout
 from jaxrec.schedule._tables import Tables, table_types
-from jaxrec.transpose._cells import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward
 
 MADE, BLANK, UNTAKEN = np.int32(1), np.int32(-1), np.int32(0)
 """States: residuals of a run; of none, as `vmap` leaves them, which makes them afresh where it
@@ -152,7 +153,7 @@ def replayed(
     def run(*changed: Any) -> list[Any]:
         full = replaced(operands, positions, changed)
         outs = replay(with_schedule(params, params.layout(), tables, full))
-        return [x for x in outs if has_cotangent(x)]
+        return [x for x in outs if has_derivative(x)]
 
     return run
 
@@ -166,7 +167,7 @@ def moving(params: Params, wrt: Sequence[int], avals: Sequence[Any]) -> tuple[in
         return tuple(wrt)
     control = range(params.num_outers, params.first_data)
     rest = [
-        k for k, a in enumerate(avals) if has_cotangent(a) and k not in wrt and k not in control
+        k for k, a in enumerate(avals) if has_derivative(a) and k not in wrt and k not in control
     ]
     return (*wrt, *rest)
 
@@ -199,7 +200,7 @@ def jvp_of_replay(
     moved = [*tangents[:count], *tangents[start:]]
     avals = list(map(_compat.aval_of, values))
     asked = [
-        k for k, t in enumerate(moved) if type(t) is not _compat.Zero and has_cotangent(avals[k])
+        k for k, t in enumerate(moved) if type(t) is not _compat.Zero and has_derivative(avals[k])
     ]
     active = moving(call.params, asked, avals[:count])
     params = call.params.asked_by(positions, tuple(k for k in active if k < count))

@@ -15,11 +15,11 @@ from jax.extend.core import Primitive
 
 from jaxrec import _compat
 from jaxrec._order import zero_tangent
+from jaxrec._types import has_derivative
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
 from jaxrec.split._axes import Tangents
 from jaxrec.split._dual import with_tangents
-from jaxrec.transpose._cells import has_cotangent
 
 _FORWARD_TWICE = {"random_gamma"}
 """Operations whose derivative is a loop, which JAX differentiates in forward mode only."""
@@ -46,7 +46,7 @@ def dual_invocation(
     first, given = params.num_outers, dict(zip(by, tangents, strict=True))
     moved = [k for k in by if k < first]
     roots = [
-        jnp.stack([x, given.get(k, jnp.zeros_like(x))], axis=1) if has_cotangent(x) else x
+        jnp.stack([x, given.get(k, jnp.zeros_like(x))], axis=1) if has_derivative(x) else x
         for k, x in enumerate(operands)
         if k >= params.first_data
     ]
@@ -67,7 +67,7 @@ def moved_operands(
     return {
         k: t
         for k, (x, t) in enumerate(zip(operands, tangents, strict=True))
-        if type(t) is not _compat.Zero and has_cotangent(_compat.aval_of(x)) and k not in control
+        if type(t) is not _compat.Zero and has_derivative(_compat.aval_of(x)) and k not in control
     }
 
 

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxrec._types import has_derivative
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
@@ -36,7 +37,7 @@ from jaxrec.schedule._layout import Layout, bucket
 from jaxrec.schedule._plan import plan_in_program
 from jaxrec.schedule._tables import COUNT, FIRST, KIND, Tables, table_types
 from jaxrec.split._program import Program
-from jaxrec.transpose._cells import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward
 
 _REPEATS, _LOOPS = 5, 20
 
@@ -227,7 +228,7 @@ def _looped(cell: Callable[..., Any]) -> Callable[..., list[Any]]:
 def _residual_bytes(params: Params, operands: Sequence[Any]) -> int:
     """Memory of the residual tapes of a gradient for every outer value that has one."""
     layout, outers = params.layout(readers=True), operands[: params.num_outers]
-    positions = [k for k, x in enumerate(outers) if has_cotangent(x)]
+    positions = [k for k, x in enumerate(outers) if has_derivative(x)]
     types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outers]
     backward = Backward(params.program, layout, params.patterns, types, positions, params.policy)
     return sum(

@@ -30,6 +30,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import numpy as np
 from jax.core import ShapedArray
 
+from jaxrec._types import has_derivative
 from jaxrec.graph._flops import LOOPS, PRODUCTS, work_of
 from jaxrec.graph._ir import (
     Atom,
@@ -44,7 +45,6 @@ from jaxrec.graph._ir import (
     Value,
     first_free_id,
     has_call,
-    has_derivative,
     names_of,
     reads,
     shows,
@@ -151,7 +151,7 @@ def _told_of(op: Op, read: Collection[Atom], binding: Binding) -> list[Value]:
 def _stays(value: Value, binding: Binding) -> bool:
     """Whether a value is computed where it is: it has a derivative, is a key, or costs nothing."""
     is_plain = isinstance(value.aval.dtype, np.dtype)
-    return not is_plain or has_derivative(value) or binding.is_export(value)
+    return not is_plain or has_derivative(value.aval) or binding.is_export(value)
 
 
 def _is_short(op: Prim) -> bool:

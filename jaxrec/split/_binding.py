@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from jaxrec._types import is_whole
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -31,7 +32,6 @@ from jaxrec.graph._ir import (
     Switch,
     Value,
     has_call,
-    walk,
 )
 from jaxrec.graph._patience import has_to_wait
 from jaxrec.graph._work import decides_work
@@ -153,8 +153,7 @@ def _demand(graph: Graph, binding: Binding, again: frozenset[Value]) -> Demand:
     """
     results = {
         value
-        for function in graph.functions
-        for op in walk(function.body)
+        for op in graph.ops
         if isinstance(op, Call) or decides_work(op)
         for value in op.outputs
         if not value.aval.shape and _scalar.fits(value.aval)
@@ -168,14 +167,11 @@ def _arrays_of(graph: Graph, outer_of: dict[Value, Value]) -> Arrays:
     """The outer values, and those computed from them alone that may be computed for nothing."""
     found: set[Value] = set()
     surely = set(graph.entry.body.ops)
-    for function in graph.functions:
-        for op in walk(function.body):
-            if isinstance(op, Prim) and not op.eqn.effects and op.inputs:
-                known = [
-                    a for a in op.inputs if isinstance(a, Const) or a in outer_of or a in found
-                ]
-                if len(known) == len(op.inputs) and (op in surely or not has_to_wait([op])):
-                    found.update(op.outputs)
+    for op in graph.ops:
+        if isinstance(op, Prim) and not op.eqn.effects and op.inputs:
+            known = [a for a in op.inputs if isinstance(a, Const) or a in outer_of or a in found]
+            if len(known) == len(op.inputs) and (op in surely or not has_to_wait([op])):
+                found.update(op.outputs)
     return Arrays(outer_of, frozenset(found))
 
 
@@ -222,10 +218,9 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
     They are for choices, for what cells read, and for who looks at the arguments of calls.
     """
     todo: list[Atom] = list(exports)
-    todo += [p for p in graph.entry.params if binding.is_control(p) and _is_reported(p)]
-    for function in graph.functions:
-        switches = [op for op in walk(function.body) if isinstance(op, Switch)]
-        todo += [op.index for op in switches if binding.is_control_switch(op)]
+    todo += [p for p in graph.entry.params if binding.is_control(p) and is_whole(p.aval)]
+    switches = [op for op in graph.ops if isinstance(op, Switch)]
+    todo += [op.index for op in switches if binding.is_control_switch(op)]
     seen: set[Value] = set()
     while todo:
         atom = todo.pop()
@@ -243,17 +238,12 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
     return frozenset(seen)
 
 
-def _is_reported(param: Value) -> bool:
-    """Whether the report of a call has an argument of this type, see `jaxrec.collect`."""
-    return not param.aval.shape and param.aval.dtype.kind in "iub"
-
-
 def _deciding_values(graph: Graph) -> frozenset[Value]:
     """The values that decide which calls are made.
 
     An index that such a value is read at must be in range; others read what JAX reads.
     """
-    choices = [op for f in graph.functions for op in walk(f.body) if isinstance(op, Switch)]
+    choices = [op for op in graph.ops if isinstance(op, Switch)]
     todo: list[Atom] = [op.index for op in choices if has_call(op)]
     seen: set[Value] = set()
     while todo:

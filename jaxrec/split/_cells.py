@@ -33,7 +33,6 @@ from jaxrec.graph._ir import (
     first_free_id,
     free_atoms,
     names_of,
-    walk,
 )
 from jaxrec.split._binding import Binding
 from jaxrec.split._live import live_values
@@ -117,8 +116,7 @@ class _Splitter:
         self.floating: dict[Value, Op] = {}
         self.merge_of = {
             region: op.outputs
-            for function in graph.functions
-            for op in walk(function.body)
+            for op in graph.ops
             if isinstance(op, Switch)
             for region in op.regions
         }

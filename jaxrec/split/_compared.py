@@ -8,12 +8,12 @@ So cells take such a number from control, and compute it for its derivative alon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-import numpy as np
 
+from jaxrec._types import is_whole
 from jaxrec.graph._ir import Atom, Const, Graph, Op, Prim, Switch, Value, walk
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ def _deciding(graph: Graph, binding: Binding) -> set[Value]:
     """The floats in the control plane that integers and booleans there follow from."""
     todo: list[Atom] = [
         atom
-        for op in _ops(graph)
-        if isinstance(op, Prim) and any(_is_whole(v) and binding.is_control(v) for v in op.outputs)
+        for op in graph.ops
+        if isinstance(op, Prim)
+        and any(is_whole(v.aval) and binding.is_control(v) for v in op.outputs)
         for atom in op.inputs
     ]
     found: set[Value] = set()
@@ -69,7 +70,7 @@ def rounded_in(graph: Graph) -> frozenset[Value]:
     found: set[Value] = set()
     while True:
         before = len(found)
-        for op in _ops(graph):
+        for op in graph.ops:
             if isinstance(op, Prim):
                 if _rounds(graph, op, found):
                     found.update(filter(_is_float, op.outputs))
@@ -91,7 +92,7 @@ def read_by_cells(graph: Graph, values: frozenset[Value]) -> frozenset[Value]:
         pending += function.body.results
         for op in walk(function.body):
             if isinstance(op, Prim):
-                is_test = all(map(_is_whole, op.outputs))
+                is_test = all(is_whole(out.aval) for out in op.outputs)
                 pending += [] if is_test or values.issuperset(op.outputs) else op.inputs
             elif isinstance(op, Switch):
                 pending += [atom for region in op.regions for atom in region.results]
@@ -135,15 +136,5 @@ def _behind_moves(graph: Graph, atom: Atom) -> Any:
     return atom
 
 
-def _ops(graph: Graph) -> Iterator[Op]:
-    for function in graph.functions:
-        yield from walk(function.body)
-
-
 def _is_float(value: Atom) -> bool:
     return isinstance(value, Value) and jnp.issubdtype(value.aval.dtype, jnp.floating)
-
-
-def _is_whole(value: Value) -> bool:
-    aval = value.aval
-    return not aval.shape and isinstance(aval.dtype, np.dtype) and aval.dtype.kind in "iub"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from jaxrec._types import is_whole
 from jaxrec.graph._ir import (
     Atom,
     Call,
@@ -50,8 +51,7 @@ class Demand:
 
 def _is_index(value: Value) -> bool:
     """Whether a value is an integer or boolean scalar that registers can hold."""
-    aval = value.aval
-    return not aval.shape and fits(aval) and aval.dtype.kind in "iub"
+    return is_whole(value.aval) and fits(value.aval)
 
 
 def find_demand(graph: Graph, binding: Binding, wide: frozenset[Value]) -> Demand:

@@ -15,7 +15,6 @@ from jaxrec.graph._ir import (
     Value,
     free_atoms,
     shows,
-    walk,
 )
 from jaxrec.split._binding import Binding
 
@@ -31,8 +30,7 @@ def live_values(graph: Graph, binding: Binding) -> frozenset[Value]:
     live: set[Value] = set()
     todo: list[Atom] = [atom for f in graph.functions for atom in f.body.results]
     todo += binding.imports
-    for function in graph.functions:
-        todo += (a for op in walk(function.body) if shows(op) for a in free_atoms(op))
+    todo += (a for op in graph.ops if shows(op) for a in free_atoms(op))
     while todo:
         atom = todo.pop()
         if isinstance(atom, Const) or atom in live:

@@ -166,14 +166,13 @@ class _Scope:
 def _constants(graph: Graph, derived: frozenset[Value]) -> set[Value]:
     """The scalars among derived values that follow from constants: known while compiling."""
     found: set[Value] = set()
-    for function in graph.functions:
-        for op in walk(function.body):
-            if not isinstance(op, Prim) or not derived.issuperset(op.outputs):
-                continue
-            known = all(isinstance(a, Const) or a in found for a in op.inputs)
-            scalars = all(a.aval.ndim == 0 for a in (*op.inputs, *op.outputs))
-            if known and scalars and _scalar.is_known(op):
-                found.update(op.outputs)
+    for op in graph.ops:
+        if not isinstance(op, Prim) or not derived.issuperset(op.outputs):
+            continue
+        known = all(isinstance(a, Const) or a in found for a in op.inputs)
+        scalars = all(a.aval.ndim == 0 for a in (*op.inputs, *op.outputs))
+        if known and scalars and _scalar.is_known(op):
+            found.update(op.outputs)
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from jaxrec.graph._ir import Value, free_atoms, has_derivative, is_constant
+from jaxrec._types import has_derivative
+from jaxrec.graph._ir import Value, free_atoms, is_constant
 
 if TYPE_CHECKING:
     from jaxrec.split._program import CellSpec
@@ -50,10 +51,10 @@ def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:
 
     for op in spec.cell.ops:
         found = frozenset() if is_constant(op) else of(free_atoms(op))
-        known.update((value, found) for value in op.outputs if has_derivative(value))
+        known.update((value, found) for value in op.outputs if has_derivative(value.aval))
     return [
         ((c, i), of([atom]))
         for c, parts in zip(spec.outputs, spec.output_parts, strict=True)
         for i, atom in enumerate(parts)
-        if has_derivative(atom)
+        if has_derivative(atom.aval)
     ]

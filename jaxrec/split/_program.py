@@ -12,12 +12,12 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
+from jaxrec._types import has_derivative
 from jaxrec.graph._ir import (
     Atom,
     Graph,
     Prim,
     Value,
-    has_derivative,
     names_of,
     region_atoms,
 )
@@ -173,7 +173,7 @@ class Program:
         def find() -> frozenset[Value]:
             moved = moving(self.graph, [self.operands[k] for k in by], taken)
             atoms = {atom for op in self._ruled for atom in op.inputs} - moved
-            return frozenset(v for v in atoms if isinstance(v, Value) and has_derivative(v))
+            return frozenset(v for v in atoms if isinstance(v, Value) and has_derivative(v.aval))
 
         return self.cache.once(("resting", by, taken), find)
 

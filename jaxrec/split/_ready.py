@@ -133,7 +133,7 @@ def _sources(graph: Graph, cells: Cells) -> _Sources:
     for cell in cells.cells:
         for _, value in cell.outputs:
             follows(value, *cell.inputs)
-    for op in (op for function in graph.functions for op in walk(function.body)):
+    for op in graph.ops:
         if isinstance(op, Call):
             for param, atom in graph.arguments(op):
                 follows(param, atom)

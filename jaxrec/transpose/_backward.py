@@ -19,6 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrec._types import has_derivative
 from jaxrec.lowering import _tapes, _waiting, _waves
 from jaxrec.lowering._forward import Scheduled
 from jaxrec.lowering._pack import pack, unpack
@@ -28,7 +29,7 @@ from jaxrec.lowering._rows import numbers, sum_over_readers
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, cell_count, collect_start, result_start
 from jaxrec.split._program import CellSpec
-from jaxrec.transpose._cells import Backward, Replay, has_cotangent, most_readers, tapes_by_cell
+from jaxrec.transpose._cells import Backward, Replay, most_readers, tapes_by_cell
 from jaxrec.transpose._outer import outer_cotangents, zero_of
 
 
@@ -136,7 +137,7 @@ def _end(at: Scheduled, spec: CellSpec) -> Any:
 def initial_cotangents(at: Scheduled, cotangents: Sequence[Any]) -> list[Any]:
     """Cotangent tapes with the cotangents of the results; None for classes without."""
     program, layout, tables = at.program, at.layout, at.tables
-    carrying = [c for c, aval in enumerate(program.classes) if has_cotangent(aval)]
+    carrying = [c for c, aval in enumerate(program.classes) if has_derivative(aval)]
     made = _tapes.empty_tapes(
         [layout.read_rows[c] for c in carrying], [program.classes[c] for c in carrying]
     )
@@ -159,9 +160,9 @@ def _packed(at: Scheduled, cotangents: Sequence[Any]) -> list[Any]:
     given = iter(cotangents)
     found = []
     for _ in range(2 if at.layout.collect else 1):
-        by_result = [next(given) if has_cotangent(a) else None for a in program.result_avals]
+        by_result = [next(given) if has_derivative(a) else None for a in program.result_avals]
         for c, parts in program.result_rows:
-            carries = has_cotangent(program.classes[c])
+            carries = has_derivative(program.classes[c])
             found.append(pack([by_result[k] for k in parts], batch=1) if carries else None)
     return found
 
@@ -170,7 +171,7 @@ def _body(replay: Replay, spec: CellSpec, width: int) -> Any:
     vjp = replay.backward.at(spec, width)
     first_read = BLOCKS + replay.at.program.max_outputs
     classes = replay.at.program.classes
-    slots = [(k, c) for k, c in enumerate(spec.inputs) if has_cotangent(classes[c])]
+    slots = [(k, c) for k, c in enumerate(spec.inputs) if has_derivative(classes[c])]
 
     place = Place(width, FIRST, COUNT)
     waves = replay.at.tables.waves

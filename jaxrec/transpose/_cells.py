@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrec._types import has_derivative
 from jaxrec.graph._patience import starts_recursion
 from jaxrec.lowering import _outers, _tapes, _waiting
 from jaxrec.lowering._cell import row_by_row_function, wave_function
@@ -24,11 +25,6 @@ from jaxrec.transpose._at_width import Doubled, UnlikeError, at_width
 from jaxrec.transpose._cell_vjp import CellVjp
 from jaxrec.transpose._cut import FoldedRowsError
 from jaxrec.transpose._traced_cell import Operands, Policy, TracedCell, trace_cell
-
-
-def has_cotangent(aval: Any) -> bool:
-    """Whether values of a type are differentiable."""
-    return jnp.issubdtype(aval.dtype, jnp.inexact)
 
 
 class Backward:
@@ -189,9 +185,9 @@ class Backward:
             wrt_inputs=tuple(
                 first + k
                 for k, c in enumerate(spec.inputs)
-                if has_cotangent(self.program.classes[c])
+                if has_derivative(self.program.classes[c])
             ),
-            carries=tuple(has_cotangent(self.program.classes[c]) for c in spec.outputs),
+            carries=tuple(has_derivative(self.program.classes[c]) for c in spec.outputs),
         )
 
 

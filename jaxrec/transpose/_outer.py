@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrec._types import has_derivative
 from jaxrec.lowering import _outers, _tapes
 from jaxrec.lowering._forward import Scheduled, operands_at
 from jaxrec.lowering._repeatable import is_repeatable
@@ -19,7 +20,7 @@ from jaxrec.lowering._rows import gather_rows, numbers, select_rows
 from jaxrec.schedule._plan import LanePattern, element_of
 from jaxrec.schedule._tables import Tables, cell_count
 from jaxrec.split._program import CellSpec
-from jaxrec.transpose._cells import Replay, has_cotangent
+from jaxrec.transpose._cells import Replay
 
 _AFTER_BYTES = 1 << 28
 """Bound on the memory of cotangents that are kept apart by lane."""
@@ -152,7 +153,7 @@ class After:
             rows = jnp.minimum(numbers(self.width), left - 1)
             return [ct[rows] for ct in cts] if self.own_rows else cts
         classes = self.replay.at.program.classes
-        carrying = [classes[c] for c in self.spec.outputs if has_cotangent(classes[c])]
+        carrying = [classes[c] for c in self.spec.outputs if has_derivative(classes[c])]
         return [jnp.zeros((self.width, *a.shape), a.dtype) for a in carrying]
 
     def _cuts(self, values: Any, saved: Any, cts: Any, start: Any) -> list[Any]:

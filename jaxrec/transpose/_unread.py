@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jaxrec._types import has_derivative
 from jaxrec.split import _parts
 from jaxrec.split._parts import Part
 from jaxrec.split._program import Program
-from jaxrec.transpose._cells import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward
 
 
 def parts_without_cotangent(
@@ -47,7 +48,7 @@ def without_unread(
 
 
 def _find(program: Program, collect: bool, without: frozenset[int]) -> frozenset[Part]:
-    carrying = [k for k, aval in enumerate(program.result_avals) if has_cotangent(aval)]
+    carrying = [k for k, aval in enumerate(program.result_avals) if has_derivative(aval)]
     results = carrying * (2 if collect else 1)
     asked = {k for n, k in enumerate(results) if n not in without}
     return _parts.unread_parts(program.cells, program.result_rows, asked)

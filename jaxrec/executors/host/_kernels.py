@@ -12,6 +12,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jaxrec._types import has_derivative
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._plan import blank
 from jaxrec.executors.host._tasks import KernelFunction, bad_rows, token_of
@@ -24,7 +25,7 @@ from jaxrec.schedule._plan import LanePattern
 from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.transpose._backward import cut_types, settle_cuts
-from jaxrec.transpose._cells import Backward, Replay, has_cotangent, residual_cell
+from jaxrec.transpose._cells import Backward, Replay, residual_cell
 from jaxrec.transpose._outer import After
 
 
@@ -99,7 +100,7 @@ class BackwardKernels:
         self, call: HostCall, backward: Backward, lanes: dict[int, LanePattern | None]
     ) -> None:
         self._call, self._backward, self._lanes = call, backward, lanes
-        self.carrying = [c for c, aval in enumerate(call.program.classes) if has_cotangent(aval)]
+        self.carrying = [c for c, aval in enumerate(call.program.classes) if has_derivative(aval)]
         self.cuts = [cut_types(backward, spec) for spec in call.program.cells]
 
     def inputs(self, spec: CellSpec) -> list[tuple[int, int]]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrec._types import has_derivative
 from jaxrec.executors.host._backward import BackwardRun
 from jaxrec.executors.host._call import HostCall, Trace
 from jaxrec.executors.host._failure import bad_values, unlocated
@@ -21,7 +22,7 @@ from jaxrec.executors.host._tasks import TaskList
 from jaxrec.invocation._differentiated import Wrt, backward_cells
 from jaxrec.invocation._params import Params
 from jaxrec.invocation._results import differentiable
-from jaxrec.transpose._cells import Backward, has_cotangent
+from jaxrec.transpose._cells import Backward
 from jaxrec.transpose._unread import without_unread
 
 
@@ -124,7 +125,7 @@ def traced_backward(params: Params, operands: Sequence[Any]) -> HostCall | None:
     positions = tuple(
         k
         for k, x in enumerate(operands)
-        if has_cotangent(x) and not params.num_outers <= k < params.first_data
+        if has_derivative(x) and not params.num_outers <= k < params.first_data
     )
     wrt, carries = Wrt(positions, (None,) * len(positions)), differentiable(params)
     if not positions or not any(carries):
