@@ -218,7 +218,7 @@ def test_one_lane_out_of_range():
     start = np.arange(_LANES, dtype=np.int32) % 10
     np.testing.assert_array_equal(jax.vmap(f)(start), 9)
     start[77] = 11
-    with pytest.raises(jr.JaxRecError, match=r"f read a captured array\[11\]"):
+    with pytest.raises(jr.JaxRecError, match=r"f read table\[11\]"):
         jax.vmap(f)(start)
 
 

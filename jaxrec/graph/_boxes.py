@@ -61,7 +61,7 @@ class Edge:
 def boxes_of(graph: Graph) -> tuple[Box, list[Edge]]:
     """A frame with the functions of a graph one below the other, and the edges."""
     builder = _Builder(graph)
-    captured = [builder.argument("captured", repr(v), v) for v in graph.captured]
+    captured = [builder.argument("captured", v.variable or repr(v), v) for v in graph.captured]
     functions = [(builder.function(f),) for f in graph.functions]
     frame = Box("graph", (), "", (*_wrapped(captured), *functions))
     return frame, list(builder.edges)

@@ -7,7 +7,7 @@ evaluates (loops, checkpoints and custom derivatives that make no calls) stays o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from jaxrec._errors import UnsupportedError
 from jaxrec.graph._ir import Atom, Call, Const, Function, Graph, Op, Prim, Region, Switch, Value
 from jaxrec.graph._sink import compute_where_read
 from jaxrec.trace._call import branches_of, calls_in, makes_calls, rec_call_p
+from jaxrec.trace._captures import variables_of
 from jaxrec.trace._instance import Instance
 from jaxrec.trace._program import TracedProgram
 
@@ -34,7 +35,7 @@ def build_graph(program: TracedProgram) -> tuple[Graph, list[Any]]:
     Raises:
         UnsupportedError: a recursive call inside an operation that JAX alone evaluates.
     """
-    builder = _Builder()
+    builder = _Builder(variables=variables_of(x.definition.fun for x in program.instances))
     functions = tuple(builder.function(instance) for instance in program.instances)
     graph = compute_where_read(Graph(functions, tuple(builder.captured)))
     return graph, builder.captured_values
@@ -54,7 +55,10 @@ def region_of(closed: ClosedJaxpr, inputs: Sequence[Atom], *, plain: bool = Fals
 
 
 class _Builder:
-    def __init__(self, *, plain: bool = False) -> None:
+    def __init__(
+        self, *, plain: bool = False, variables: Mapping[int, tuple[str, Any]] | None = None
+    ) -> None:
+        self._variables = variables or {}
         self._called = _compat.called if plain else self._inlined
         self._ids = itertools.count()
         self.captured: list[Value] = []
@@ -63,8 +67,8 @@ class _Builder:
         self._name = ""
         self._sites = itertools.count()
 
-    def value(self, aval: Any) -> Value:
-        return Value(next(self._ids), ShapedArray(aval.shape, aval.dtype))
+    def value(self, aval: Any, variable: str = "") -> Value:
+        return Value(next(self._ids), ShapedArray(aval.shape, aval.dtype), variable)
 
     def function(self, instance: Instance) -> Function:
         self._name, self._sites = instance.name, itertools.count()
@@ -89,7 +93,8 @@ class _Builder:
         if _compat.is_concrete(value) and np.ndim(value) == 0 and not _is_extended(value):
             return _constant(value, _plain_aval(value))
         if id(value) not in self._captured_by_id:
-            node = self.value(_compat.aval_of(value))
+            variable, _ = self._variables.get(id(value), ("", None))
+            node = self.value(_compat.aval_of(value), variable)
             self.captured.append(node)
             self.captured_values.append(value)
             self._captured_by_id[id(value)] = node

@@ -30,10 +30,17 @@ from jaxrec import _compat, _jaxprs
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """A value of the graph: made once in the text, once per frame at run time."""
+    """A value of the graph: made once in the text, once per frame at run time.
+
+    Attributes:
+        id: its number in the graph.
+        aval: its type.
+        variable: of a value from outside, the user's variable that holds it, if it is known.
+    """
 
     id: int
     aval: ShapedArray
+    variable: str = ""
 
     def __repr__(self) -> str:
         return f"%{self.id}"

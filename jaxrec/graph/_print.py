@@ -10,7 +10,7 @@ from jaxrec.trace._signature import show
 
 def format_graph(graph: Graph) -> str:
     """Writes a graph, a line an operation, regions indented."""
-    captured = [f"captured {v}: {show(v.aval)}" for v in graph.captured]
+    captured = [f"captured {v.variable or 'array'} {v}: {show(v.aval)}" for v in graph.captured]
     return "\n".join([*captured, *("\n".join(_function(graph, f)) for f in graph.functions)])
 
 

@@ -32,7 +32,9 @@ def shown_names(graph: Graph, params: Iterable[Sequence[Value]], arrays: Sequenc
 
 def unnamed(graph: Graph, value: Atom) -> str:
     """What an array is called that is no argument."""
-    return "a captured array" if value in graph.captured else "a computed array"
+    if value not in graph.captured:
+        return "a computed array"
+    return getattr(value, "variable", "") or "a captured array"
 
 
 def _numbers(name: str, param: Value) -> str:

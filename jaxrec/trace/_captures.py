@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from types import CellType, FunctionType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -22,7 +23,13 @@ from jax.extend.core import ClosedJaxpr
 from jaxrec import _compat
 from jaxrec._equation import bind_equation, run_jaxpr
 from jaxrec._errors import UnsupportedError
+from jaxrec.trace._code import global_names
 from jaxrec.trace._instance import Instance
+from jaxrec.trace._parts import MISSING
+from jaxrec.trace._reached import read
+
+_MOST_LEVELS, _MOST_PARTS = 4, 100
+"""Of what a variable holds, how deep parts have names, and how many of a part."""
 
 
 class Bodies:
@@ -101,17 +108,40 @@ def with_captures(body: ClosedJaxpr, captures: Sequence[Any]) -> ClosedJaxpr:
 
 def names_of(fun: Callable[..., Any], captures: Sequence[Any]) -> list[str]:
     """The variables of a function that hold some values, as far as it names them itself."""
-    inner = inspect.unwrap(fun)
-    names = {}
-    if isinstance(inner, FunctionType):
-        cells = zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True)
-        names = {id(cell.cell_contents): name for name, cell in cells if _is_assigned(cell)}
-    return [names.get(id(x), f"closed_over[{k}]") for k, x in enumerate(captures)]
+    variables = variables_of([fun])
+    named = (variables.get(id(x)) for x in captures)
+    return [f"closed_over[{k}]" if x is None else x[0] for k, x in enumerate(named)]
 
 
-def _is_assigned(cell: CellType) -> bool:
+def variables_of(functions: Iterable[Callable[..., Any]]) -> dict[int, tuple[str, Any]]:
+    """What the variables that functions name hold, and pytrees there: names and values by `id`."""
+    found: dict[int, tuple[str, Any]] = {}
+    for fun in map(inspect.unwrap, functions):
+        if isinstance(fun, FunctionType):
+            own = zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True)
+            for name, cell in own:
+                _add_names(found, name, read(cell, ""))
+            for name in sorted(global_names(fun.__code__)):
+                _add_names(found, name, read(fun.__globals__, name))
+    return found
+
+
+def _add_names(found: dict[int, tuple[str, Any]], name: str, value: Any, depth: int = 0) -> None:
+    """Adds the names of a value and its parts, less those of what has very many."""
+    if id(value) in found or value is MISSING:
+        return
+    found[id(value)] = name, value
+    parts = _parts(value) if depth < _MOST_LEVELS else []
+    if len(parts) <= _MOST_PARTS:
+        for path, part in parts:
+            _add_names(found, name + jax.tree_util.keystr(path), part, depth + 1)
+
+
+def _parts(value: Any) -> list[tuple[Any, Any]]:
+    """The parts of a pytree and where they are, a level deep; none of a leaf."""
+    asked = itertools.count()
     try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+        parts, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(asked) > 0)
+    except Exception:  # whatever the code of an object raises
+        return []
+    return [(path, part) for path, part in parts if path]
