@@ -14,7 +14,7 @@ namespace jaxrec {
 class ArrayCopies {
  public:
   Array add(const Array& array) {
-    const size_t bytes = byte_width(array.dtype) * static_cast<size_t>(array.size());
+    const size_t bytes = bytes_of(array);
     memory_.emplace_back(new char[bytes + 1]);
     dims_.emplace_back(new int64_t[array.dims.size() + 1]);
     if (bytes != 0) std::memcpy(memory_.back().get(), array.data, bytes);

@@ -209,9 +209,9 @@ class Decoder {
     instr.b = in_.below(std::numeric_limits<int32_t>::max(), "a call site");
     if (!in_.ok()) return;
     const Function& callee = program_.functions[instr.a];
-    instr.c = regs(exactly(callee.control.size(), "CALL control arguments"));
-    slots(exactly(callee.data.size(), "CALL data arguments"));
-    slots(exactly(callee.results.size(), "CALL results"));
+    instr.c = regs(in_.exactly(callee.control.size(), "CALL control arguments"));
+    slots(in_.exactly(callee.data.size(), "CALL data arguments"));
+    slots(in_.exactly(callee.results.size(), "CALL results"));
   }
 
   void fire(Instr& instr) {
@@ -219,9 +219,9 @@ class Decoder {
     instr.a = in_.below(static_cast<int64_t>(program_.cells.size()), "a cell");
     if (!in_.ok()) return;
     const Cell& cell = program_.cells[instr.a];
-    instr.c = regs(exactly(cell.exports.size(), "FIRE exports"));
-    slots(exactly(cell.inputs.size(), "FIRE inputs"));
-    slots(exactly(cell.outputs.size(), "FIRE outputs"));
+    instr.c = regs(in_.exactly(cell.exports.size(), "FIRE exports"));
+    slots(in_.exactly(cell.inputs.size(), "FIRE inputs"));
+    slots(in_.exactly(cell.outputs.size(), "FIRE outputs"));
   }
 
   void alias(Instr& instr) {
@@ -239,15 +239,7 @@ class Decoder {
 
   void return_(Instr& instr) {
     instr.kind = Kind::kReturn;
-    instr.c = slots(exactly(function_->results.size(), "RETURN results"));
-  }
-
-  int32_t exactly(size_t expected, const char* what) {
-    const int64_t got = in_.word();
-    if (in_.ok() && got != static_cast<int64_t>(expected))
-      return in_.fail(std::string(what) + ": got " + std::to_string(got) + ", expected " +
-                      std::to_string(expected));
-    return static_cast<int32_t>(in_.ok() ? expected : 0);
+    instr.c = slots(in_.exactly(function_->results.size(), "RETURN results"));
   }
 
   int32_t reg() { return in_.below(function_->num_registers, "a register"); }

@@ -1,7 +1,6 @@
 #include "core/fill.h"
 
 #include <algorithm>
-#include <new>
 
 #include "core/buffers.h"
 
@@ -77,8 +76,9 @@ class Filler : private Buffers {
     if (static_cast<int64_t>(out.size()) != expected)
       return fail(program_error("info has " + std::to_string(out.size()) + " elements, expected " +
                                 std::to_string(expected)));
-    const int32_t head[] = {static_cast<int32_t>(layout_.waves.size()), schedule_.frames->size(),
-                            static_cast<int32_t>(layout_.collected.size())};
+    const int32_t head[kInfoHead] = {static_cast<int32_t>(layout_.waves.size()),
+                                     schedule_.frames->size(),
+                                     static_cast<int32_t>(layout_.collected.size())};
     int32_t* next = std::copy(std::begin(head), std::end(head), out.begin());
     for (const auto* part : {&layout_.result_starts, &layout_.collect_starts, &layout_.cell_rows})
       next = std::copy(part->begin(), part->end(), next);
@@ -87,7 +87,7 @@ class Filler : private Buffers {
   void waves() {
     const Array array = take(DType::kI32, 2, "waves");
     if (!ok()) return;
-    const int64_t columns = 3 + layout_.max_out + layout_.max_in;
+    const int64_t columns = kWaveHead + layout_.max_out + layout_.max_in;
     if (array.dims[1] != columns)
       return fail(program_error("waves has " + std::to_string(array.dims[1]) +
                                 " columns, expected " + std::to_string(columns)));
@@ -324,14 +324,16 @@ void write_wave(const Schedule& schedule, size_t number, int32_t* row) {
   row[0] = wave.cell * static_cast<int32_t>(schedule.num_widths) + wave.width;
   row[1] = wave.count;
   row[2] = wave.cell_row;
-  row = std::copy_n(layout.out_starts.begin() + number * layout.max_out, layout.max_out, row + 3);
+  row = std::copy_n(layout.out_starts.begin() + number * layout.max_out, layout.max_out,
+                    row + kWaveHead);
   std::copy_n(layout.in_starts.begin() + number * layout.max_in, layout.max_in, row);
 }
 
 int64_t info_size(const Schedule& schedule) {
   const Program& program = schedule.program;
   const int64_t results = static_cast<int64_t>(program.entry_function().results.size());
-  return 3 + results * (schedule.collect ? 2 : 1) + static_cast<int64_t>(program.cells.size());
+  return kInfoHead + results * (schedule.collect ? 2 : 1) +
+         static_cast<int64_t>(program.cells.size());
 }
 
 Status fill(const Schedule& schedule, const std::vector<Array>& buffers,

@@ -22,10 +22,10 @@ struct FillOptions {
 
 /// The buffers, in order (int32 but for the typed control values):
 // clang-format off
-///   info         [3 + results * (1 + collect) + cells]: number of waves, calls, collected calls;
+///   info         [kInfoHead + results * (1 + collect) + cells]: number of waves, calls, collected calls;
 ///                the read row where each entry result starts; if collected, the same of each
 ///                collected result; firings a cell
-///   waves        [most waves, 3 + max_out + max_in]: kind = cell * widths + width, count, cell row,
+///   waves        [most waves, kWaveHead + max_out + max_in]: kind = cell * widths + width, count, cell row,
 ///                value row of each output block, read row of each input block
 ///   a cell       for each input reads [F]: the value row that each cell row reads; for each output
 ///                readers [F + 1]: where each cell row's readers start in reader_rows of the

@@ -4,58 +4,38 @@
 // the instruction itself: no fixpoint.
 #include <string>
 
+#include "core/arrivals.h"
 #include "core/program.h"
 
 namespace jaxrec {
 namespace {
 
 // Per register: kUnset or kSet. Per slot: kUnset or its class.
-constexpr int32_t kUnset = -1;
+constexpr int32_t kUnset = Arrivals::kUnknown;
 constexpr int32_t kSet = 0;
-using State = std::vector<int32_t>;
 
 class FlowCheck {
  public:
   FlowCheck(const Program& program, const Function& function)
-      : program_(program), function_(function), waiting_(function.code_end - function.code_begin) {
-    // One more than needed: an empty state means "nothing arrived".
-    state_.assign(function.num_registers + function.num_slots + 1, kUnset);
-    for (size_t i = 0; i < function.control.size(); ++i) state_[i] = kSet;
+      : program_(program),
+        function_(function),
+        known_(function.code_end - function.code_begin,
+               function.num_registers + function.num_slots) {
+    for (size_t i = 0; i < function.control.size(); ++i) set(static_cast<int32_t>(i));
     for (size_t i = 0; i < function.data.size(); ++i)
       slot(static_cast<int32_t>(i)) = function.data[i];
   }
 
   Status run() {
-    for (int32_t at = function_.code_begin; at < function_.code_end && fault_.empty(); ++at) {
-      enter(at);
-      if (live_) step(program_.code[at]);
-    }
+    for (int32_t at = function_.code_begin; at < function_.code_end && fault_.empty(); ++at)
+      if (known_.enter(at - function_.code_begin)) step(program_.code[at]);
     return fault_.empty() ? Status{} : program_error(fault_);
   }
 
  private:
-  int32_t& slot(int32_t i) { return state_[function_.num_registers + i]; }
+  int32_t& slot(int32_t i) { return known_[function_.num_registers + i]; }
 
-  // Joins what falls through with what jumped here: only what all agree on is kept.
-  void enter(int32_t at) {
-    State& arrived = waiting_[at - function_.code_begin];
-    if (arrived.empty()) return;
-    if (live_) join(state_, arrived);
-    else state_ = std::move(arrived);
-    live_ = true;
-    arrived = State();
-  }
-
-  static void join(State& into, const State& other) {
-    for (size_t i = 0; i < into.size(); ++i)
-      if (into[i] != other[i]) into[i] = kUnset;
-  }
-
-  void send(int32_t target) {
-    State& arrived = waiting_[target - function_.code_begin];
-    if (arrived.empty()) arrived = state_;
-    else join(arrived, state_);
-  }
+  void send(int32_t target) { known_.send(target - function_.code_begin); }
 
   void step(const Instr& in) {
     const int32_t* pool = program_.pool.data();
@@ -68,8 +48,7 @@ class FlowCheck {
       case Kind::kSwitch:
         read(in.a);
         for (int32_t i = 0; i < in.b; ++i) send(pool[in.c + i]);
-        live_ = false;
-        return;
+        return leave();
       case Kind::kJump: return send(in.a), leave();
       case Kind::kCall: {
         const Function& callee = program_.functions[in.a];
@@ -108,21 +87,19 @@ class FlowCheck {
   }
 
   void read(int32_t reg) {
-    if (state_[reg] == kUnset)
+    if (known_[reg] == kUnset)
       fault_ = "register " + std::to_string(reg) + " is read before it is written";
   }
   void read_all(const int32_t* regs, int32_t n) {
     for (int32_t i = 0; i < n; ++i) read(regs[i]);
   }
-  void set(int32_t reg) { state_[reg] = kSet; }
-  void leave() { live_ = false; }
+  void set(int32_t reg) { known_[reg] = kSet; }
+  void leave() { known_.leave(); }
 
   const Program& program_;
   const Function& function_;
-  State state_;                 // registers, then slots
-  std::vector<State> waiting_;  // what jumps bring to each instruction; empty: nothing yet
+  Arrivals known_;  // registers, then slots
   std::string fault_;
-  bool live_ = true;
 };
 
 }  // namespace

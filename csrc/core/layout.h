@@ -19,6 +19,11 @@ struct Wave {
   int32_t first;
 };
 
+/// What a row of the table of waves begins with: kind (a cell at a width), count and cell row.
+constexpr int64_t kWaveHead = 3;
+/// And what the counters begin with: waves, calls and collected calls.
+constexpr int64_t kInfoHead = 3;
+
 /// Waves in the order of the agenda. Rows begin at `pad`, the greatest width, in
 /// every row space: what a wave computes beyond its count then stays inside.
 struct Layout {

@@ -342,10 +342,10 @@ class Decoder {
     const int32_t site = in_.below(std::numeric_limits<int32_t>::max(), "a call site");
     if (!in_.ok()) return;
     const Function& function = program_.functions[callee];
-    const int32_t num_args = exactly(function.args.size(), "CALL arguments");
+    const int32_t num_args = in_.exactly(function.args.size(), "CALL arguments");
     std::vector<int32_t> args;
     for (int32_t i = 0; i < num_args && in_.ok(); ++i) args.push_back(reg());
-    const int32_t num_results = exactly(function.results.size(), "CALL results");
+    const int32_t num_results = in_.exactly(function.results.size(), "CALL results");
     const int32_t results = list(num_results);
     if (!in_.ok()) return;
     const int32_t first = static_cast<int32_t>(program_.pool.size());
@@ -370,7 +370,7 @@ class Decoder {
   }
 
   void return_(Instr& instr) {
-    const int32_t n = exactly(function_->results.size(), "RETURN registers");
+    const int32_t n = in_.exactly(function_->results.size(), "RETURN registers");
     if (n == 1 && !function_->memo) {
       set(instr, MachineOp::RET1);
       instr.a = reg();
@@ -395,14 +395,6 @@ class Decoder {
   }
 
   Op operation() { return static_cast<Op>(in_.below(kNumOps, "an operation")); }
-
-  int32_t exactly(size_t expected, const char* what) {
-    const int64_t got = in_.word();
-    if (in_.ok() && got != static_cast<int64_t>(expected))
-      return in_.fail(std::string(what) + ": got " + std::to_string(got) + ", expected " +
-                      std::to_string(expected));
-    return static_cast<int32_t>(in_.ok() ? expected : 0);
-  }
 
   uint16_t reg() {
     return static_cast<uint16_t>(in_.below(function_->num_registers, "a register"));

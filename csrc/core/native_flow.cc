@@ -5,57 +5,40 @@
 #include <string>
 #include <unordered_map>
 
+#include "core/arrivals.h"
 #include "core/native_program.h"
 
 namespace jaxrec::native {
 namespace {
 
+constexpr int32_t kUnset = Arrivals::kUnknown;
+constexpr int32_t kSet = 0;
+
 class FlowCheck {
  public:
   FlowCheck(const Program& program, const Function& function)
-      : program_(program), function_(function), waiting_(function.code_end - function.code_begin) {
+      : program_(program),
+        function_(function),
+        known_(function.code_end - function.code_begin, function.num_registers) {
     for (int32_t at = function.code_begin; at < function.code_end; ++at) {
       const Instr& in = program.code[at];
-      if (static_cast<MachineOp>(in.op) == MachineOp::LOOP) begun_[at + in.ref.target] = State();
+      if (static_cast<MachineOp>(in.op) == MachineOp::LOOP) begun_[at + in.ref.target] = {};
     }
-    // One more than needed: an empty state means "nothing arrived" or "not begun".
-    written_.assign(function.num_registers + 1, false);
-    for (size_t i = 0; i < function.args.size(); ++i) written_[i] = true;
+    for (size_t i = 0; i < function.args.size(); ++i) write(static_cast<int32_t>(i));
   }
 
   Status run() {
     for (at_ = function_.code_begin; at_ < function_.code_end && fault_.empty(); ++at_) {
-      enter();
-      if (!live_) continue;
+      if (!known_.enter(at_ - function_.code_begin)) continue;
       const auto begun = begun_.find(at_);
-      if (begun != begun_.end()) begun->second = written_;
+      if (begun != begun_.end()) begun->second = known_.state();
       step(program_.code[at_]);
     }
     return fault_.empty() ? Status{} : program_error(fault_);
   }
 
  private:
-  using State = std::vector<bool>;
-
-  // Joins what falls through with what jumped here: only what all have written is kept.
-  void enter() {
-    State& arrived = waiting_[at_ - function_.code_begin];
-    if (arrived.empty()) return;
-    if (live_) join(written_, arrived);
-    else written_ = std::move(arrived);
-    live_ = true;
-    arrived = State();
-  }
-
-  static void join(State& into, const State& other) {
-    for (size_t i = 0; i < into.size(); ++i) into[i] = into[i] && other[i];
-  }
-
-  void send(int32_t distance) {
-    State& arrived = waiting_[at_ + distance - function_.code_begin];
-    if (arrived.empty()) arrived = written_;
-    else join(arrived, written_);
-  }
+  void send(int32_t distance) { known_.send(at_ + distance - function_.code_begin); }
 
   void step(const Instr& in) {
     const auto op = static_cast<MachineOp>(in.op);
@@ -106,30 +89,29 @@ class FlowCheck {
     for (size_t i = 0; i < callee.results.size(); ++i) write(program_.pool[call.results + i]);
   }
 
-  void come_back(const State& begun) {
+  void come_back(const Arrivals::State& begun) {
     bool holds = !begun.empty();
-    for (size_t i = 0; i < begun.size(); ++i) holds &= written_[i] || !begun[i];
+    for (size_t i = 0; i < begun.size(); ++i)
+      holds &= begun[i] == kUnset || known_.state()[i] != kUnset;
     if (!holds) fault_ = "a loop comes back with less than it began with";
   }
 
   void read(int32_t reg) {
-    if (!written_[reg])
+    if (known_[reg] == kUnset)
       fault_ = "register " + std::to_string(reg) + " is read before it is written";
   }
   void read_list(int32_t first, int32_t n) {
     for (int32_t i = 0; i < n; ++i) read(program_.pool[first + i]);
   }
-  void write(int32_t reg) { written_[reg] = true; }
-  void leave() { live_ = false; }
+  void write(int32_t reg) { known_[reg] = kSet; }
+  void leave() { known_.leave(); }
 
   const Program& program_;
   const Function& function_;
-  State written_;               // by register
-  std::vector<State> waiting_;  // what jumps bring to each instruction; empty: nothing yet
-  std::unordered_map<int32_t, State> begun_;  // where loops begin; empty: not reached
+  Arrivals known_;                                      // registers
+  std::unordered_map<int32_t, Arrivals::State> begun_;  // where loops begin; empty: not reached
   std::string fault_;
   int32_t at_ = 0;
-  bool live_ = true;
 };
 
 }  // namespace

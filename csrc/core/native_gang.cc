@@ -150,7 +150,7 @@ class GangOf final : public Gang {
   static int32_t choose_width(const Invocation& at) {
     const int64_t share = (at.lanes + at.workers - 1) / at.workers;
     const int64_t rounded = (share + kColumnStep - 1) / kColumnStep * kColumnStep;
-    return static_cast<int32_t>(std::min(rounded, kMostLanes));
+    return static_cast<int32_t>(std::min(rounded, kGangLanes));
   }
 
   static int32_t choose_depth(const Invocation& at, int64_t frame_bytes) {
@@ -232,7 +232,7 @@ class GangOf final : public Gang {
   bool load(int32_t dst, int32_t number, const int32_t* indices) {
     const Outer& outer = at_.outers[number];
     const int64_t* bases = bases_.data() + static_cast<size_t>(number) * width_;
-    int64_t inside[kMostLanes] = {};
+    int64_t inside[kGangLanes] = {};
     for (size_t axis = 0; axis < outer.dims.size(); ++axis)
       if (!ops_.locate(inside, column(indices[axis]), mask_.data(), outer.dims[axis], width_))
         return stop(Exit::kAlone);

@@ -16,7 +16,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "core/native_invocation.h"
 #include "core/native_stack.h"
@@ -52,7 +51,7 @@ class Gang {
   };
 
   static constexpr int64_t kLeastLanes = 16;  // of each worker; fewer run one after the other
-  static constexpr int64_t kMostLanes = 64;   // of one gang
+  static constexpr int64_t kGangLanes = 64;   // of one gang
 
   static bool runs(const Invocation& at);
   static std::unique_ptr<Gang> make(const Invocation& at, LaneSource& source);

@@ -125,7 +125,7 @@ void Pool::take_share(Worker& worker) {
   if (is_time_for_threads(worker.calls())) start_threads();
   const int64_t each = (at_.lanes + at_.workers - 1) / at_.workers;
   const bool in_gangs = lockstep_.load(std::memory_order_relaxed);
-  const int64_t least = in_gangs ? std::min(each, Gang::kMostLanes) : 1;
+  const int64_t least = in_gangs ? std::min(each, Gang::kGangLanes) : 1;
   const int64_t left = at_.lanes - next_lane_.load(std::memory_order_relaxed);
   const int64_t share = std::clamp<int64_t>(left / (8 * at_.workers), least, kMostLanesAtOnce);
   worker.next_lane = std::min(next_lane_.fetch_add(share, std::memory_order_relaxed), at_.lanes);

@@ -1,7 +1,6 @@
 #include "core/native_run.h"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <string>
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <limits>
-#include <new>
 
 #include "core/bind.h"
 #include "core/processors.h"

@@ -42,6 +42,15 @@ class Reader {
     return offset;
   }
 
+  /// The number `expected`, which says how many words follow.
+  int32_t exactly(size_t expected, const char* what) {
+    const int64_t got = word();
+    if (ok() && got != static_cast<int64_t>(expected))
+      return fail(std::string(what) + ": got " + std::to_string(got) + ", expected " +
+                  std::to_string(expected));
+    return static_cast<int32_t>(ok() ? expected : 0);
+  }
+
   DType dtype() { return static_cast<DType>(below(kNumDTypes, "an element type")); }
 
   int32_t fail(const std::string& what) {

@@ -1,6 +1,5 @@
 #include "core/reuse.h"
 
-#include <algorithm>
 #include <iterator>
 #include <limits>
 #include <utility>

@@ -1,7 +1,5 @@
 // The schedule that a stepper leaves: its frames in preorder, the waves as they ran.
 #include <algorithm>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "core/names.h"

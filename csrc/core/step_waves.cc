@@ -120,7 +120,7 @@ Status Stepper::check_room(int32_t number, int32_t count) const {
 Status Stepper::write_wave(size_t number, Span<int32_t> row) const {
   const bool is_there = number < waves_.size();
   const size_t outputs = is_there ? cell_of(waves_[number]).outputs.size() : 0;
-  if (row.size() < 3 + outputs) return program_error("a wave has more columns");
+  if (row.size() < kWaveHead + outputs) return program_error("a wave has more columns");
   std::fill(row.begin(), row.end(), 0);
   row[0] = -1;
   if (!is_there) return {};
@@ -129,7 +129,7 @@ Status Stepper::write_wave(size_t number, Span<int32_t> row) const {
   row[1] = wave.count;
   row[2] = wave.cell_row;
   std::copy_n(out_starts_.begin() + static_cast<std::ptrdiff_t>(wave.outputs), outputs,
-              row.begin() + 3);
+              row.begin() + kWaveHead);
   return {};
 }
 
@@ -171,7 +171,7 @@ Status Stepper::write_sweep(Span<int32_t> out) const {
     at += (bytes + 7) / 8 * 2;
     return begin;
   };
-  const size_t columns = 3 + program_.max_outputs() + program_.max_inputs();
+  const size_t columns = kWaveHead + program_.max_outputs() + program_.max_inputs();
   std::vector<Array> operands;
   for (size_t i = 0; i < program_.cells.size(); ++i) {
     const Cell& cell = program_.cells[i];

@@ -1,9 +1,7 @@
 #include "core/stepper.h"
 
 #include <algorithm>
-#include <exception>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "core/denormals.h"

@@ -24,15 +24,13 @@ Status run(Staging& staging, const ffi::RemainingArgs& args, const ffi::Remainin
   std::vector<Array> arrays;
   if (Status status = decode_arrays(args, 0, arrays); !status.ok()) return status;
   if (Status status = staging.read(arrays); !status.ok()) return status;
-  const size_t num_outers = request.outer_lanes.size() / 2;
-  if (arrays.size() < 1 + num_outers) return program_error("too few arguments");
   std::vector<int64_t> program;
-  if (Status status = decode_words(arrays[0], program); !status.ok()) return status;
-  request.roots.assign(arrays.begin() + 1, arrays.end() - num_outers);
-  request.outers.assign(arrays.end() - num_outers, arrays.end());
-  if (Status status = decode_results(rets, request.results); !status.ok()) return status;
+  Status status =
+      decode_arguments(arrays, request.outer_lanes, program, request.roots, request.outers);
+  if (status.ok()) status = decode_results(rets, request.results);
+  if (!status.ok()) return status;
   staging.write(request.results);
-  Status status = native::run(program, request);
+  status = native::run(program, request);
   return status.ok() ? staging.flush() : status;
 }
 

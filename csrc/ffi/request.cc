@@ -49,16 +49,23 @@ Status decode_arrays(const ffi::RemainingArgs& args, size_t first, std::vector<A
   return {};
 }
 
-// The outer arrays are the last arguments, two lane numbers each; what stands before them is roots.
-Status decode_arguments(const std::vector<Array>& arrays, PlanCall& call) {
-  const size_t num_outers = call.request.outer_lanes.size() / 2;
+Status decode_arguments(const std::vector<Array>& arrays, Span<const int64_t> outer_lanes,
+                        std::vector<int64_t>& program, std::vector<Array>& roots,
+                        std::vector<Array>& outers) {
+  const size_t num_outers = outer_lanes.size() / 2;
   if (arrays.size() < 1 + num_outers) return program_error("too few arguments");
-  if (Status status = decode_words(arrays[0], call.words); !status.ok()) return status;
-  call.request.program = call.words;
-  const auto outers = arrays.end() - static_cast<std::ptrdiff_t>(num_outers);
-  call.request.roots.assign(arrays.begin() + 1, outers);
-  call.request.outers.assign(outers, arrays.end());
-  return {};
+  const auto first = arrays.end() - static_cast<std::ptrdiff_t>(num_outers);
+  roots.assign(arrays.begin() + 1, first);
+  outers.assign(first, arrays.end());
+  return decode_words(arrays[0], program);
+}
+
+Status decode_arguments(const std::vector<Array>& arrays, PlanCall& call) {
+  Request& request = call.request;
+  Status status =
+      decode_arguments(arrays, request.outer_lanes, call.words, request.roots, request.outers);
+  request.program = call.words;
+  return status;
 }
 
 Status decode_results(const ffi::RemainingRets& rets, std::vector<Array>& out) {

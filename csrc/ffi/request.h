@@ -23,7 +23,13 @@ struct PlanCall {
 
 Status decode_attributes(const xla::ffi::Dictionary& dictionary, PlanCall& call);
 
-/// The program, then arguments of the roots, then outer arrays; after `decode_attributes`.
+/// The program, then arguments of the roots, then outer arrays, of which there are half as many as
+/// there are numbers in `outer_lanes`.
+Status decode_arguments(const std::vector<Array>& arrays, Span<const int64_t> outer_lanes,
+                        std::vector<int64_t>& program, std::vector<Array>& roots,
+                        std::vector<Array>& outers);
+
+/// The same for a schedule, after `decode_attributes`.
 Status decode_arguments(const std::vector<Array>& arrays, PlanCall& call);
 
 /// Arguments from number `first`, where they are; what `out` held before is gone.

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <exception>
 
 #include "core/rows.h"
 #include "ffi/handlers.h"

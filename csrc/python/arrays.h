@@ -5,7 +5,6 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 

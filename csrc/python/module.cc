@@ -83,7 +83,7 @@ std::unique_ptr<Stepper> start_stepper(Ints program, const std::vector<NumpyIn>&
 auto step_numpy(Stepper& stepper, const std::vector<NumpyIn>& tapes) {
   const std::vector<Array> given = views(tapes);
   raise_if_failed(released([&] { return stepper.step(given); }));
-  std::vector<int32_t> row(3 + stepper.program().max_outputs());
+  std::vector<int32_t> row(kWaveHead + stepper.program().max_outputs());
   raise_if_failed(stepper.write_wave(0, {row.data(), row.size()}));
   return to_numpy(std::move(row));
 }
@@ -116,7 +116,7 @@ void reuse_rows_python(Schedule& schedule, const std::vector<int64_t>& widths) {
 
 auto waves(const Schedule& schedule) {
   const Layout& layout = schedule.layout;
-  const size_t columns = 3 + layout.max_out + layout.max_in;
+  const size_t columns = kWaveHead + layout.max_out + layout.max_in;
   std::vector<int32_t> out(layout.waves.size() * columns);
   for (size_t i = 0; i < layout.waves.size(); ++i)
     write_wave(schedule, i, out.data() + i * columns);

@@ -5,13 +5,13 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
+#include <new>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
