@@ -3,8 +3,8 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(abspath $(VENV))/bin
 READY = $(VENV)/.ready
-NATIVE := CMakeLists.txt $(shell find csrc -name '*.cc' -o -name '*.h' -o -name CMakeLists.txt)
-CPP = $(shell find csrc -name '*.cc' -o -name '*.h')
+CPP := $(shell find csrc -name '*.cc' -o -name '*.h')
+NATIVE := CMakeLists.txt $(shell find csrc -name CMakeLists.txt) $(CPP)
 # CMake and Ninja come with the environment.
 export PATH := $(BIN):$(PATH)
 

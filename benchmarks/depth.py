@@ -56,7 +56,7 @@ def _scan(n: int) -> _Peer:
 
 
 def _torch(n: int) -> _Peer:
-    import torch  # here, as the other peers run without it
+    import torch  # pyright: ignore[reportMissingImports]  # the other peers run without it
 
     def power(x: Any, n: int) -> Any:
         return torch.ones(()) if n == 0 else x * power(x, n - 1)

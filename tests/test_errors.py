@@ -87,7 +87,7 @@ class TestTypes:
 
             return jr.cond(jnp.asarray(following)[i] < 0, lambda: i, more)
 
-        with pytest.raises(jax.errors.TracerIntegerConversionError) as raised:
+        with pytest.raises(jax.errors.TracerIntegerConversionError, match="__index__") as raised:
             last([1, 2, -1], 0)
         notes = "".join(raised.value.__notes__)
         assert "last is traced once" in notes
@@ -395,7 +395,7 @@ def test_what_is_wrong_in_one_body_is_said_of_that_one_alone():
     def outer(n):
         return jr.cond(n == 0, lambda: 0.0, lambda: inner(n) + outer(n - 1))
 
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(TypeError, match="string indexing") as caught:
         outer(3)
     assert [x for x in caught.value.__notes__ if "This is from the body of inner" in x]
     assert not [x for x in caught.value.__notes__ if "This is from the body of outer" in x]

@@ -10,7 +10,7 @@ from zoo import JAXREC, assert_close, forest, loss, roots
 from zoo_trees import tree_rnn, weights
 
 import jaxrec as jr
-from jaxrec.executors.host import _schedule
+from jaxrec.invocation._params import Params
 
 RNN = tree_rnn(JAXREC)
 
@@ -233,11 +233,14 @@ def test_waves_may_be_as_wide_as_the_share_of_a_worker(workers, monkeypatch):
     def chain(w, x, n):
         return jr.cond(n < 1, lambda: x, lambda: jnp.tanh(w @ chain(w, x, n - 1)))
 
-    made, make = [], _schedule.make_layout
-    monkeypatch.setattr(
-        _schedule, "make_layout", lambda *args, **sizes: made.append(sizes) or make(*args, **sizes)
-    )
+    made, size = [], Params.unbounded_layout
+
+    def noted(params, calls, widths, **how):
+        made.append(widths)
+        return size(params, calls, widths, **how)
+
+    monkeypatch.setattr(Params, "unbounded_layout", noted)
     with jr.executor("host", workers=workers, policy="split"):
         jax.vmap(chain, (None, 0, None))(jnp.eye(64), jnp.ones((64, 64)), 40)
     assert made
-    assert all({64 // workers, 64} <= set(sizes["widths"]) for sizes in made)
+    assert all({64 // workers, 64} <= set(widths) for widths in made)

@@ -253,7 +253,7 @@ def test_errors_are_those_of_the_first_call():
     assert int(fun(3)) == 2
     with pytest.raises(jr.CapacityError, match="max_calls is 100"):
         fun(20)
-    with pytest.raises(OverflowError):
+    with pytest.raises(OverflowError, match="does not fit int32"):
         fun(2**40)
 
 

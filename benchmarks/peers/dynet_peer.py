@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 import dynet_config  # pyright: ignore[reportMissingImports]
 
-dynet_config.set(autobatch=1, mem=1024, random_seed=1)
+dynet_config.set(  # which is read when dynet is imported
+    autobatch=1, mem=1024, random_seed=1
+)
 
-import dynet as dy  # noqa: E402  (the configuration above is read at import)
+import dynet as dy  # noqa: E402  # pyright: ignore[reportMissingImports]
 import numpy as np  # noqa: E402
 
 from benchmarks._models import LEARNING_RATE, Params  # noqa: E402

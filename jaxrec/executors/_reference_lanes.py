@@ -13,6 +13,7 @@ from jaxrec.executors._reference import Interpreter, Made
 from jaxrec.invocation._bounds import derived_bound
 from jaxrec.invocation._params import Params
 from jaxrec.schedule._limits import limits_for, reference_depth
+from jaxrec.schedule._plan import element_of
 
 
 def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
@@ -50,7 +51,7 @@ def _lane_operands(
 ) -> tuple[list[Any], list[Any]]:
     program, entry = params.program, params.program.graph.entry
     outers = [
-        x if pattern is None else x[(lane // pattern[0]) % pattern[1]]
+        x if pattern is None else x[element_of(lane, pattern)]
         for x, pattern in zip(operands[: params.num_outers], params.patterns, strict=True)
     ]
     by_value = dict(zip(program.outers, outers, strict=True))

@@ -129,19 +129,31 @@ class Params:
         """
         assert self.max_calls is not None
         swept = self._sweep_width()
-        layout = make_layout(
-            self.program,
-            self.lanes,
-            self.max_calls,
-            collect=self.collect,
-            readers=readers,
-            widths=(swept,) if swept else self.widths(self.max_calls),
-            sweeps=swept is not None,
-            platform=self.platform,
-        )
+        widths = (swept,) if swept else self.widths(self.max_calls)
+        layout = self.layout_of(self.max_calls, widths, readers=readers, sweeps=swept is not None)
         if self.platform is CPU:  # others say themselves how much they have
             _check_memory(self.program, layout)
         return layout
+
+    def layout_of(
+        self, calls: int, widths: tuple[int, ...], *, readers: bool, sweeps: bool = False
+    ) -> Layout:
+        """The sizes of the invocation if it makes so many calls, in waves of some widths."""
+        return make_layout(
+            self.program,
+            self.lanes,
+            calls,
+            collect=self.collect,
+            readers=readers,
+            widths=widths,
+            sweeps=sweeps,
+            platform=self.platform,
+        )
+
+    def unbounded_layout(self, calls: int, widths: tuple[int, ...], *, readers: bool) -> Layout:
+        """The sizes on executor "host", which need a bound only where every call is reported."""
+        reported = self.max_calls if self.collect else None
+        return self.layout_of(reported or calls, widths, readers=readers)
 
 
 def _check_memory(program: Program, layout: Layout) -> None:

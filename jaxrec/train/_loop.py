@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import sys
@@ -18,6 +19,7 @@ from tqdm import tqdm
 import jaxrec as jr
 from jaxrec.data import Forest
 from jaxrec.train._batching import (
+    EvalShape,
     TrainBatch,
     eval_batches,
     eval_shape,
@@ -178,13 +180,18 @@ class _Run:
 
     def _evaluate(self, model: Best, forest: Forest) -> dict[str, float]:
         score, polar = self.program.score, self.task.polar
-        batches = eval_batches(forest, eval_shape(self.task.dev, self.task.test))
+        batches = eval_batches(forest, self._eval_shape)
         parts = [score(model.weights, model.table, batch) for batch in batches]
         measured = accuracies(parts, polar)
         if self.settings.binary:
             # With three classes and no neutral roots, the accuracy on roots is that on polarity.
             del measured["root"]
         return measured
+
+    @functools.cached_property
+    def _eval_shape(self) -> EvalShape:
+        """One shape for all batches that are evaluated, which is compiled once."""
+        return eval_shape(self.task.dev, self.task.test)
 
     @property
     def _criterion(self) -> str:

@@ -8,6 +8,8 @@ from typing import Final
 
 import optax
 
+from jaxrec.train._settings import OPTIMIZERS
+
 
 def _adagrad(rate: float) -> optax.GradientTransformation:
     """Adagrad as Duchi et al. 2011 write it: accumulators start at zero.
@@ -19,7 +21,7 @@ def _adagrad(rate: float) -> optax.GradientTransformation:
 
 
 _BY_NAME: Final[Mapping[str, Callable[[float], optax.GradientTransformation]]] = MappingProxyType(
-    {"adagrad": _adagrad, "adam": optax.adam, "sgd": optax.sgd, "rmsprop": optax.rmsprop}
+    dict(zip(OPTIMIZERS, (_adagrad, optax.adam, optax.sgd, optax.rmsprop), strict=True))
 )
 
 

@@ -18,11 +18,11 @@ from jaxrec.optim import RowOptimizer, gather_rows
 from jaxrec.train._batching import TrainBatch
 from jaxrec.train._evaluate import Counts, count
 from jaxrec.train._optimizers import make_optimizer
-from jaxrec.train._settings import Settings
+from jaxrec.train._settings import MODELS, Settings
 from jaxrec.train._task import Task
 
 _MODELS: Final[Mapping[str, type[TreeClassifier]]] = MappingProxyType(
-    {"treelstm": TreeLSTM, "treernn": TreeRNN, "rntn": RNTN}
+    dict(zip(MODELS, (TreeLSTM, TreeRNN, RNTN), strict=True))
 )
 
 

@@ -69,12 +69,21 @@ class Costs(NamedTuple):
 def pays(params: Params, fired: Sequence[int], widths: Sequence[int]) -> bool:
     """Whether measuring pays: it is done once, and where there is little to compute not at all."""
     assert params.host is not None
-    guessed, n = guessed_costs(params.program, widths, params.host.workers).alone, len(widths)
-    work = sum(
-        count * min(guessed[k * n + j] / width for j, width in enumerate(widths))
-        for k, count in enumerate(fired)
-    )
-    return work >= _MEASURED_SECONDS
+    guessed = guessed_costs(params.program, widths, params.host.workers).alone
+    return least_seconds(fired, widths, guessed) >= _MEASURED_SECONDS
+
+
+def least_seconds(fired: Sequence[int], widths: Sequence[int], costs: Sequence[float]) -> float:
+    """What cells take at least: every row in a wave of the width that suits it best.
+
+    Args:
+        fired: for each cell, its rows.
+        widths: widths of waves.
+        costs: of a wave of each cell at each width, cell after cell.
+    """
+    n = len(widths)
+    each = [min(costs[k + j] / widths[j] for j in range(n)) for k in range(0, len(costs), n)]
+    return sum(rows * cost for rows, cost in zip(fired, each, strict=True))
 
 
 def measured_costs(

@@ -25,6 +25,7 @@ from jaxrec.executors.host._costs import (
     COPY_SECONDS,
     Costs,
     guessed_costs,
+    least_seconds,
     measured_costs,
     pays,
 )
@@ -34,7 +35,7 @@ from jaxrec.executors.host._sizes import host_layout
 from jaxrec.executors.host._stepped import step_forward
 from jaxrec.invocation._bounds import planned
 from jaxrec.invocation._params import Params
-from jaxrec.schedule._layout import Layout, make_layout
+from jaxrec.schedule._layout import Layout
 
 _SHARDS = (2, 4, 8, 16, 32)
 """Numbers of shards on a device that are tried, below that of workers."""
@@ -87,7 +88,8 @@ def _cut(params: Params, operands: Sequence[Any], readers: bool, core: Any) -> t
     """The layout by whose widths and costs a schedule is to be cut into waves, and the costs."""
     options = params.host
     assert options is not None
-    sized, fired = _layout(params, max(core.num_calls, 1), readers), core.cell_rows
+    calls, fired = max(core.num_calls, 1), core.cell_rows
+    sized = params.unbounded_layout(calls, _widths(params, calls), readers=readers)
     if options.policy != "adaptive" or not pays(params, fired, sized.widths):
         return sized, guessed_costs(params.program, sized.widths, options.workers)
     costs = measured_costs(params, operands, fired, sized.widths)
@@ -110,7 +112,8 @@ def _divide(
         if found < seconds:
             best, seconds = made, found
             taken = _Taken(made.domains, shards, made.copies)
-    if adapts and not any(device) and seconds >= costs.worth * _least(core, widths, costs.alone):
+    least = least_seconds(core.cell_rows, widths, costs.alone)
+    if adapts and not any(device) and seconds >= costs.worth * least:
         core.lay_out(widths, sized.costs)
         if seconds >= costs.worth * _core.estimate(core, costs.alone):
             return _Taken()
@@ -119,33 +122,13 @@ def _divide(
     return taken
 
 
-def _least(core: Any, widths: Sequence[int], costs: Sequence[float]) -> float:
-    """What a schedule that is not divided takes at least: every row at the width that suits it."""
-    n = len(widths)
-    each = [min(costs[k + j] / widths[j] for j in range(n)) for k in range(0, len(costs), n)]
-    return sum(count * cost for count, cost in zip(core.cell_rows, each, strict=True))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Taken:
-    """What is left of a division that is a schedule now: its domains, and those of a device."""
+    """How the schedule that was taken is divided: into domains, and shards of each device."""
 
     domains: int = 1
     shards: int = 1
     copies: Sequence[tuple[int, int, int]] = ()
-
-
-def _layout(params: Params, calls: int, readers: bool) -> Layout:
-    """The sizes of an invocation of so many calls."""
-    return make_layout(
-        params.program,
-        params.lanes,
-        params.max_calls if params.collect and params.max_calls else calls,
-        collect=params.collect,
-        readers=readers,
-        widths=_widths(params, calls),
-        platform=params.platform,
-    )
 
 
 def _widths(params: Params, calls: int) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, plan_inputs
 from jaxrec.lowering import _tapes
 from jaxrec.lowering._pack import pack
-from jaxrec.schedule._layout import Layout, make_layout
+from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._step import start_stepper
 from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, KIND
 from jaxrec.transpose._cells import Backward
@@ -97,16 +97,7 @@ def _check_placement(params: Params) -> None:
 
 def _first_layout(params: Params, widths: tuple[int, ...], readers: bool) -> Layout:
     program = params.program
-    calls = params.max_calls if params.collect and params.max_calls else 1
-    sized = make_layout(
-        program,
-        params.lanes,
-        calls,
-        collect=params.collect,
-        readers=readers,
-        widths=widths,
-        platform=params.platform,
-    )
+    sized = params.unbounded_layout(1, widths, readers=readers)
     roots = [params.lanes * program.data_classes.count(c) for c in range(len(program.classes))]
     rows = [
         max(_first_rows([aval]), roomy(n, _row_bytes([aval]))) + 2 * sized.pad
