@@ -1,7 +1,8 @@
 """The one package that touches JAX internals.
 
 What is here has no public counterpart yet in the versions that jaxrec supports. Everything else in
-jaxrec uses public names, and of their objects a few methods that the documentation leaves out.
+jaxrec uses public names of JAX, and of their objects a few methods that the documentation leaves
+out.
 """
 
 from jaxrec._compat._arrays import (

@@ -49,7 +49,10 @@ class _Token:
 
 
 _free: list[_Token] = []
-"""Tokens that stand for no pass now, and of which JAX keeps nothing that belongs to one."""
+"""Tokens that stand for no pass now, and of which JAX keeps nothing that belongs to one.
+
+They are of the process, as JAX's caches are, which find again what was traced under one of them.
+"""
 
 
 def current() -> Pass | None:

@@ -44,10 +44,10 @@ class Answers:
         self._places: set[Any] = set()
 
     def to(self, instance: Instance, waiting: Sequence[Instance]) -> Signature | None:
-        """The result type of a function.
+        """The result type of a function; None if it has to be probed here nevertheless.
 
-        None: it is to be probed all the same. A function that a body makes is another one when the
-        body runs again, however often its probe is postponed.
+        A function that a body makes is a new one each time the body runs, so what was found of the
+        last one does not answer for it: postponing its probe again would never end.
 
         Args:
             instance: the function.
