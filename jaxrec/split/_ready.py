@@ -1,10 +1,10 @@
 """How many calls of one root are ready for a cell at once, where they run one after the other.
 
 A *chain* is a set of functions in which every call makes at most one further call of the set. A
-cell of a chain that reads, by way of others, what it has written for the call below or above runs for one of them after
-the other. So as many calls are ready as there are chains, and wider waves would be compiled in
-vain. It is a guess where only some branches pass on what a cell has written: waves may then be
-narrower than they could be.
+cell of a chain that reads, by way of others, what it has written for the call below or above runs
+for one of them after the other. So as many calls are ready as there are chains, and wider waves
+would be compiled in vain. It is a guess where only some branches pass on what a cell has written:
+waves may then be narrower than they could be.
 """
 
 from __future__ import annotations
