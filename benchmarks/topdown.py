@@ -23,6 +23,7 @@ from jax import lax
 from benchmarks import _harness, _top_down
 from benchmarks import _top_down_loop as loop
 from jaxrec import models
+from jaxrec.models._top_down import node_losses
 
 MAX_DEPTH = 10
 Runs = dict[str, Callable[[], Any]]
@@ -102,9 +103,9 @@ def _train(model: models.TopDownTreeLSTM, tasks: list[_top_down.Task]) -> Runs:
 
     def looped_loss(state: Any, forest: Any, condition: jax.Array, given: loop.Given) -> jax.Array:
         merged = nnx.merge(graph, state)
-        states = loop.read(merged.weights(), given, jnp.tanh(merged.first(condition)))
-        nodes, share = jnp.arange(forest.num_nodes), 1 / forest.num_trees
-        return merged.loss_of(forest, states, nodes, given.edge, share)
+        weights, nodes = merged.weights(), jnp.arange(forest.num_nodes)
+        states = loop.read(weights, given, jnp.tanh(merged.first(condition)))
+        return node_losses(weights, forest, states, nodes, given.edge).sum() / forest.num_trees
 
     recursive = jax.jit(jax.value_and_grad(loss))
     looped = jax.jit(jax.value_and_grad(looped_loss))

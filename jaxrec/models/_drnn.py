@@ -12,7 +12,7 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import OrderedForest
-from jaxrec.models._classifier import array_of
+from jaxrec.models._classifier import array_of, node_states
 from jaxrec.models._drnn_recursion import (
     ADD_CHILD,
     ADD_SIBLING,
@@ -135,8 +135,7 @@ class DRNN(TreeGenerator):
         _, calls = jr.collect(read_ordered, in_axes=(None, None, 0, 0, 0))(
             weights, forest, forest.roots, parent, sibling
         )
-        node = calls.args[2]
-        states = jnp.where(calls.valid[:, None], calls.results, jnp.zeros_like(calls.results))
+        states, node = node_states(calls.results, calls.args[2], calls.valid, forest.num_nodes)
         entropy = _losses(weights, forest, states, node)
         shares = tree_shares(weight, forest.num_trees, calls.lane)
         return jnp.sum(jnp.where(calls.valid, entropy * shares, 0.0))

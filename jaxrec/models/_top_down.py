@@ -12,7 +12,7 @@ from flax import nnx
 
 import jaxrec as jr
 from jaxrec.data import DependencyForest
-from jaxrec.models._classifier import array_of, vectors_of
+from jaxrec.models._classifier import array_of, node_states, vectors_of
 from jaxrec.models._generator import TreeGenerator, links, tree_shares
 from jaxrec.models._top_down_recursion import (
     ADD_LEFT,
@@ -130,38 +130,10 @@ class TopDownTreeLSTM(TreeGenerator):
         _, calls = jr.collect(read_tree, in_axes=(None, None, 0, None, None, 0, 0))(
             weights, forest, forest.roots, jnp.int32(RIGHT), start, h, jnp.zeros_like(h)
         )
-        states = jnp.where(calls.valid[:, None], calls.results, jnp.zeros_like(calls.results))
-        node = jnp.where(calls.valid, calls.args[2], forest.num_nodes)
+        states, node = node_states(calls.results, calls.args[2], calls.valid, forest.num_nodes)
+        entropy = node_losses(weights, forest, states, node, calls.args[3])
         shares = tree_shares(weight, forest.num_trees, calls.lane)
-        return self.loss_of(forest, states, node, calls.args[3], shares)
-
-    def loss_of(
-        self,
-        forest: DependencyForest,
-        states: jax.Array,
-        node: jax.Array,
-        edge: jax.Array,
-        shares: jax.Array | float,
-    ) -> jax.Array:
-        """The loss, given the states of the nodes.
-
-        Args:
-            forest: As for `loss`.
-            states: ``[rows, H]``, in any order.
-            node: int ``[rows]``, which node each belongs to; rows of no node are out of range.
-            edge: int ``[rows]``, the kind of edge to the node.
-            shares: ``[rows]``, the share of each row's tree in the loss, or one number for all.
-
-        Returns:
-            A scalar, in nats a tree.
-        """
-        token = jnp.asarray(forest.token)[node]
-        weights = self.weights()
-        of_words, of_edges = scores(weights, states)
-        words = optax.softmax_cross_entropy_with_integer_labels(of_words, jnp.maximum(token, 0))
-        entropy = jnp.where(token >= 0, words, 0.0)
-        entropy += _structure_loss(weights, forest, of_edges, node, edge)
-        return jnp.sum(jnp.where(node < forest.num_nodes, entropy * shares, 0.0))
+        return jnp.sum(jnp.where(calls.valid, entropy * shares, 0.0))
 
     def generate(
         self, condition: jax.Array, max_depth: int, max_nodes: int | None = None
@@ -190,7 +162,22 @@ class TopDownTreeLSTM(TreeGenerator):
         return GeneratedTrees(calls.results.word, calls.results.add, calls.lane, calls.valid)
 
 
-def _structure_loss(
+def node_losses(
+    weights: TopDownWeights,
+    forest: DependencyForest,
+    states: jax.Array,
+    node: jax.Array,
+    edge: jax.Array,
+) -> jax.Array:
+    """Minus the log-likelihood of each node, which an edge of some kind leads to."""
+    token = jnp.asarray(forest.token)[node]
+    of_words, of_edges = scores(weights, states)
+    words = optax.softmax_cross_entropy_with_integer_labels(of_words, jnp.maximum(token, 0))
+    structure = _structure_losses(weights, forest, of_edges, node, edge)
+    return jnp.where(token >= 0, words, 0.0) + structure
+
+
+def _structure_losses(
     weights: TopDownWeights,
     forest: DependencyForest,
     of_edges: jax.Array,
