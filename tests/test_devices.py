@@ -8,6 +8,7 @@ import pytest
 from processes import check_in_a_process
 
 SHARDED = """
+    import warnings
     import jax, jax.numpy as jnp, numpy as np, pytest
     import jaxrec as jr
     from jax.sharding import Mesh, PartitionSpec as P
@@ -15,6 +16,7 @@ SHARDED = """
     from zoo import JAXREC, PYTHON, forest, loss
     from zoo_trees import tree_rnn, weights
 
+    warnings.simplefilter("error")
     mesh = Mesh(np.array(jax.devices()), ("x",))
     assert mesh.size == 2
     w, tree, roots = weights(), forest(), jnp.array([0, 10])
@@ -33,6 +35,12 @@ SHARDED = """
     # What was traced for two devices serves one.
     again = jax.grad(lambda w: (run(w, tree, roots) ** 2).sum())(w)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), again, want)
+
+    apart = jax.device_put(roots, jax.NamedSharding(mesh, P("x")))
+    with pytest.warns(UserWarning, match="tree_rnn runs as a whole on each of 2 devices"):
+        np.testing.assert_allclose(
+            jax.jit(lambda i: run(w, tree, i))(apart), sharded(w, roots), rtol=1e-5
+        )
 
     @jr.rec_fn(max_calls=32)
     def halve(x):

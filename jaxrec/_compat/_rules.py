@@ -138,12 +138,24 @@ def batched_by(rules: Mapping[Primitive, Callable[..., Any]]) -> Iterator[None]:
                     table[primitive] = entry.usual
 
 
-def register_lowering(primitive: Primitive, fun: Callable[..., Any]) -> None:
-    """Lowers a primitive by tracing `fun`, a function of its operands and parameters."""
+def register_lowering(
+    primitive: Primitive,
+    fun: Callable[..., Any],
+    among: Callable[..., None] | None = None,
+) -> None:
+    """Lowers a primitive by tracing a function.
+
+    Args:
+        primitive: which.
+        fun: a function of its operands and parameters.
+        among: is told among how many devices XLA divides the arrays, and the parameters.
+    """
     lower = _mlir.lower_fun(fun, multiple_results=True)
 
     def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
         # What runs inside `shard_map` is a device's own program, in which nothing varies.
+        if among is not None:
+            among(devices_of(ctx), **params)
         avals_in, avals_out = [list(map(_unsharded, x)) for x in (ctx.avals_in, ctx.avals_out)]
         with without_mesh(), with_types_of(avals_in):
             plain = ctx.replace(avals_in=avals_in, avals_out=avals_out)

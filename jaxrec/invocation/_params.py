@@ -131,7 +131,7 @@ class Params:
         swept = self._sweep_width()
         widths = (swept,) if swept else self.widths(self.max_calls)
         layout = self.layout_of(self.max_calls, widths, readers=readers, sweeps=swept is not None)
-        if self.platform is CPU:  # others say themselves how much they have
+        if self.platform == CPU:  # others say themselves how much they have
             _check_memory(self.program, layout)
         return layout
 

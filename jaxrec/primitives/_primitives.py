@@ -25,6 +25,7 @@ constant.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,6 +65,20 @@ for _primitive in (
     _primitive.multiple_results = True
     _compat.leaves_keys(_primitive)
 _compat.keep_weakly(Params)  # which lead to the program
+
+
+def warn_of_copies(devices: int, *, params: Params, **_: Any) -> None:
+    """Warns where several devices compute the same, since XLA does not divide what a loop runs.
+
+    Where control is computed from arrays that is an error, see `jaxrec.schedule._step`.
+    """
+    if devices > 1 and params.lanes > 1 and not params.program.is_stepped:
+        warnings.warn(
+            f"{params.program.name} runs as a whole on each of {devices} devices: jax.jit gathers "
+            "the arrays that are divided among them. To divide the work, call it in jax.shard_map "
+            f"with an axis of the mesh over its {params.lanes} examples.",
+            stacklevel=2,
+        )
 
 
 def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:

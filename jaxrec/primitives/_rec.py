@@ -39,6 +39,7 @@ from jaxrec.primitives._primitives import (
     rec_p,
     register_batching,
     run_compiled,
+    warn_of_copies,
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
@@ -128,7 +129,7 @@ def _rec_types(*avals: Any, params: Params) -> list[ShapedArray]:
     return [_compat.with_vma(a, vma) for a in outcome_types(params)]
 
 
-_compat.register_lowering(rec_p, run_rec)
+_compat.register_lowering(rec_p, run_rec, warn_of_copies)
 
 
 def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) -> Any:

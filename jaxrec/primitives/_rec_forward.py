@@ -22,6 +22,7 @@ from jaxrec.primitives._primitives import (
     rec_forward_p,
     register_batching,
     run_compiled,
+    warn_of_copies,
 )
 from jaxrec.primitives._rec import rec, rec_jvp
 from jaxrec.primitives._residuals import MADE, blank_residuals, residual_types
@@ -62,7 +63,7 @@ def _forward_types(*avals: Any, params: Params, wrt: Wrt) -> list[ShapedArray]:
     return [_compat.with_vma(a, vma) for a in types]
 
 
-_compat.register_lowering(rec_forward_p, run_forward)
+_compat.register_lowering(rec_forward_p, run_forward, warn_of_copies)
 
 
 def _forward_jvp(primals: Any, tangents: Any, *, params: Params, wrt: Wrt) -> Any:
