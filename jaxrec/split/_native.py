@@ -36,8 +36,9 @@ from jaxrec.graph._ir import (
 from jaxrec.split import _native_ops, _scalar
 from jaxrec.split._binding import Binding
 from jaxrec.split._names import shown_names
-from jaxrec.split._native_code import Builder, finish
+from jaxrec.split._native_code import Builder
 from jaxrec.split._native_loops import Loop, Loops
+from jaxrec.split._native_words import finish
 from jaxrec.split._registers import ArrayTable, ControlValues, each, shaped
 from jaxrec.split._scalar import DTYPES, Registers
 from jaxrec.split._tangents import find_tangents
