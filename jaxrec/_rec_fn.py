@@ -363,10 +363,10 @@ def rec_fn(
     argument). Helpers, methods and functions of modules count as its own body does, but for those
     of installed libraries. One that is defined inside the body of another may close over what that
     body computes: its calls pass it on. Not seen is what is written in place into a set, a
-    `bytearray`, a pytree of more than 1,000 values, a NumPy array of more than 1 MiB of which the
-    body uses parts, or one of 64 bits, which JAX converts to 32 once; and what is reached
-    otherwise, as by default arguments, imports in the body, `getattr` with a computed name, a
-    context variable, a weak reference, or a helper that `jax.jit` has compiled.
+    `bytearray` or a pytree of more than 1,000 values, and what is reached otherwise, as by default
+    arguments, imports in the body, `getattr` with a computed name, a context variable, a weak
+    reference, or a helper that `jax.jit` has compiled. What is written in place into a NumPy array
+    may be seen or not, as in all of JAX: pass such an array as an argument.
 
     Args:
         fun: a pure function of pytrees of arrays.

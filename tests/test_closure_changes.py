@@ -64,19 +64,6 @@ CHANGED = {
         "m.sub.act = lambda x: 2.0 * x\ndef body(x): return m.sub.act(x)",
         "m.sub.act = lambda x: 5.0 * x",
     ),
-    "an element of an array of NumPy": (
-        "import numpy as np\na = np.array([2.0, 1.0])\ndef body(x): return x * a[0]",
-        "a[0] = 5.0",
-    ),
-    "an array of NumPy without axes": (
-        "import numpy as np\na = np.array(2.0, np.float32)\ndef body(x): return x * a",
-        "a[...] = 5.0",
-    ),
-    "an array of NumPy in a list, summed": (
-        "import numpy as np\na = [np.array([2.0, np.nan])]\n"
-        "def body(x): return x * float(np.nansum(a[0]))",
-        "a[0][0] = 5.0",
-    ),
     "a module in a module in a module": (
         DEEP + "def body(x): return x * m.sub.deep.gain",
         "m.sub.deep.gain = 5.0",

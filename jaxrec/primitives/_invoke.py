@@ -128,7 +128,7 @@ class Invocation:
         try:
             self._check_axes(source.axes, source.collectives)
             graph, captured = build_graph(source)
-            closure, others = source.closure(captured), source.specialised()
+            closure, others = source.closure(), source.specialised()
         finally:
             source.let_go()
         result = source.entry.result

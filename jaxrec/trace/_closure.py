@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxrec.trace._instance import Definition, Identity
@@ -21,9 +20,6 @@ from jaxrec.trace._reached import Place, lasting, places, reached, read
 
 Function = Callable[..., Any]
 
-_MOST_BYTES = 1 << 20
-"""Of larger arrays of NumPy it is not seen what is written into them."""
-
 
 class Closure:
     """What some functions close over, as it is now.
@@ -31,9 +27,8 @@ class Closure:
     That are the variables that they name, of enclosing functions, of their module and of others of
     the user's; the values and the structure of pytrees there; and of objects, in those and in one
     another, and of classes the attributes that they name. Helpers and methods of the user's that
-    they name, also in pytrees, count as they do. Not looked at are default arguments, pytrees of
-    more than a thousand values, and what is written in place into a NumPy array of more than a
-    megabyte.
+    they name, also in pytrees, count as they do. Not looked at are default arguments, what is
+    written into a NumPy array in place, and pytrees of more than a thousand values.
 
     Args:
         functions: those that were traced.
@@ -42,7 +37,6 @@ class Closure:
         is_passing: whether a value is gone when the functions have been traced. Functions and
             objects that hold such values are left out, if they were made by others of these: what
             they name besides, those name too.
-        operands: what each call passes on anew: what is written into a NumPy array there is seen.
     """
 
     def __init__(
@@ -51,7 +45,6 @@ class Closure:
         objects: Sequence[Identity],
         classes: Iterable[type] = (),
         is_passing: Callable[[Any], bool] = lambda _: False,
-        operands: Iterable[Any] = (),
     ) -> None:
         found, shared, attributes = reached(functions, [x.value for x in objects], classes)
         found = lasting(found, attributes, is_passing)
@@ -60,8 +53,7 @@ class Closure:
         distinct = {(id(place), name): (place, name) for place, name in (*named, *shared)}
         of_objects = ((x, name) for x in objects for name in attributes if has(x.value, name))
         looks = Look(attributes), Look(attributes)
-        passed = [np.asarray(x) for x in operands if not isinstance(x, jax.Array)]
-        variables = [_Variable(*at, *looks, passed) for at in (*distinct.values(), *of_objects)]
+        variables = [_Variable(*at, *looks) for at in (*distinct.values(), *of_objects)]
         self._attributes = attributes
         self._variables: list[_Variable] | None = [
             v for v in variables if v.may_change and not v.is_of_object_with(is_passing)
@@ -82,7 +74,6 @@ def closure_of(
     definitions: Sequence[Definition],
     trees: Iterable[Any] = (),
     is_passing: Callable[[Any], bool] = lambda _: False,
-    operands: Iterable[Any] = (),
 ) -> Closure:
     """What some definitions close over, their static arguments included; see `Closure`.
 
@@ -90,15 +81,13 @@ def closure_of(
         definitions: those that were traced.
         trees: the structures of their arguments.
         is_passing: as for `Closure`.
-        operands: likewise.
     """
     functions = [inspect.unwrap(d.fun) for d in definitions]
     static = [value for d in definitions for _, value in d.static]
     objects = [value for value in static if isinstance(value, Identity)]
     objects += [Identity(owner) for f in functions if (owner := _owner(f)) is not None]
     functions += filter(callable, static)
-    classes = {x for tree in trees for x in _classes_in(tree)}
-    return Closure(functions, objects, classes, is_passing, operands)
+    return Closure(functions, objects, {x for tree in trees for x in _classes_in(tree)}, is_passing)
 
 
 def _owner(fun: Function) -> Any:
@@ -127,12 +116,9 @@ class _Variable:
         name: its name in the module or the object.
         look: a look at its value.
         again: another one.
-        passed: arrays that each call passes on anew.
     """
 
-    def __init__(
-        self, place: Place, name: str, look: Look, again: Look, passed: Sequence[np.ndarray]
-    ) -> None:
+    def __init__(self, place: Place, name: str, look: Look, again: Look) -> None:
         self._place, self._name = place, name
         self._value = read(place, name)
         is_function = isinstance(self._value, FunctionType)
@@ -150,8 +136,6 @@ class _Variable:
                 or own(self._value, "__wrapped__") is not None
             )
         )
-        self._inside = [_as_it_is(x, passed) for x in self._inside]
-        self._whole = _as_it_is(self._value, passed)
 
     @property
     def may_change(self) -> bool:
@@ -168,28 +152,9 @@ class _Variable:
             return True
         value = read(self._place, self._name)
         if self._is_whole:
-            is_same = _is_same(value, self._whole)
+            is_same = _is_same(value, self._value)
             return is_same and (self._code is None or value.__code__ is self._code)
         return _are_same(look.inside(value), self._inside)
-
-
-class _Written:
-    """A small array of NumPy, and what was written in it."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array, self._bytes = array, array.tobytes()
-
-    def holds(self, now: Any) -> bool:
-        """Whether it is the same array, and the same is in it."""
-        return now is self._array and now.tobytes() == self._bytes
-
-
-def _as_it_is(value: Any, passed: Sequence[np.ndarray]) -> Any:
-    """What to compare a value with later, which may be written in place."""
-    if not isinstance(value, np.ndarray) or value.nbytes > _MOST_BYTES or value.dtype.hasobject:
-        return value
-    is_passed = any(np.may_share_memory(value, x) for x in passed)
-    return value if is_passed else _Written(value)
 
 
 def _are_same(now: Sequence[Any], before: Sequence[Any]) -> bool:
@@ -197,8 +162,6 @@ def _are_same(now: Sequence[Any], before: Sequence[Any]) -> bool:
 
 
 def _is_same(now: Any, before: Any) -> bool:
-    if isinstance(before, _Written):
-        return before.holds(now)
     if now is before:
         return True
     if type(now) is not type(before) or isinstance(now, BY_IDENTITY):

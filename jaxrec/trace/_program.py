@@ -13,7 +13,7 @@ learning frameworks with recursion" (EuroSys 2018), section 4.1, where the user 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -98,12 +98,11 @@ class TracedProgram:
             self.let_go()
             raise
 
-    def closure(self, operands: Iterable[Any]) -> Closure:
-        """What the functions close over, less what each call passes on anew."""
+    def closure(self) -> Closure:
+        """What the functions close over."""
         named = [x for x in self.instances if not x.definition.helper]
         definitions = dict.fromkeys(x.definition for x in named)
-        trees = {x.args.tree for x in named}
-        return closure_of([*definitions], trees, self._bodies.compute, operands)
+        return closure_of([*definitions], {x.args.tree for x in named}, self._bodies.compute)
 
     def specialised(self) -> tuple[str, ...]:
         """The static arguments, as text, with which the entry is called besides its own."""
