@@ -224,3 +224,22 @@ def test_made_in_one_another(levels):
         return x if k == 0 else 2 + plain(k - 1, jnp.sin(x) * x)
 
     np.testing.assert_allclose(nested(levels)(0.9), np.float32(plain(levels, 0.9)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_a_body_of_very_many_operations(executor):
+    """Each of which needs the one before; more than Python calls functions inside one another."""
+
+    def long(x):
+        for _ in range(600):
+            x = x + 0.001
+        return x
+
+    @jr.rec_fn
+    def f(x, y, n):
+        return jr.cond(n == 0, lambda: long(x) * y, lambda: f(x, y + long(x), n - 1))
+
+    with jr.executor(executor):
+        value, gradient = jax.value_and_grad(f)(jnp.float32(1), jnp.float32(2), 2)
+    np.testing.assert_allclose(value, 1.6 * (2 + 2 * 1.6), rtol=1e-4)
+    np.testing.assert_allclose(gradient, 2 + 4 * 1.6, rtol=1e-4)

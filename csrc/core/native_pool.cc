@@ -14,8 +14,6 @@ constexpr int64_t kFramesPerSkippedPoll = 64;
 constexpr int64_t kPollsPerQuestion = 8192;  // some hundredths of a second
 constexpr int64_t kPollsOfGang = 64;         // that one poll of a gang takes as long as
 constexpr std::chrono::milliseconds kMostPatience{100};
-constexpr std::chrono::microseconds kShortTask{20};  // to give it costs a good part of that
-constexpr std::chrono::microseconds kMostPause{100};
 
 }  // namespace
 
@@ -197,7 +195,6 @@ Stack* Pool::end(Worker& worker, Stack& stack) {
 
 Stack* Pool::end_task(const Stack& stack) {
   Task& task = *stack.task;
-  note_time(task);
   std::copy_n(stack.results(), task.results.size(), task.results.begin());
   Stack& parent = *task.parent;  // the task goes with its join
   // Release: the results are there for whoever goes on. Acquire: or that is us, and what the
@@ -205,14 +202,6 @@ Stack* Pool::end_task(const Stack& stack) {
   if (task.join->pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return nullptr;
   parent.finish_join();
   return &parent;
-}
-
-// Racing workers may overwrite what one another note: it is a guess all the same.
-void Pool::note_time(const Task& task) {
-  const bool is_short = Clock::now() - task.begun < kShortTask;
-  const Clock::duration longer = std::min<Clock::duration>(
-      2 * pause_.load(std::memory_order_relaxed) + std::chrono::microseconds{1}, kMostPause);
-  pause_.store(is_short ? longer : Clock::duration::zero(), std::memory_order_relaxed);
 }
 
 // What others leave or give away; null once there is nothing any more.
@@ -236,7 +225,6 @@ Stack* Pool::wait(Worker& worker) {
   tasks_.pop_front();
   update_hungry();
   lock.unlock();
-  task->begun = Clock::now();
   return start_task(worker, *task);
 }
 
@@ -260,15 +248,9 @@ bool Pool::Worker::poll(Stack& stack, int64_t looped) {
   if (stack.fault != Fault::kNone || pool_.stopped_.load(std::memory_order_relaxed)) return false;
   if (pool_.hungry_.load(std::memory_order_relaxed) <= 0) return true;
   if (polls_to_skip_ > 0) return --polls_to_skip_, true;
-  const Clock::duration pause = pool_.pause_.load(std::memory_order_relaxed);
-  if (pause > Clock::duration::zero() && Clock::now() - gave_ < pause) return true;
   int64_t looked_at = 0;
-  if (Task* task = stack.give(looked_at)) {
-    gave_ = Clock::now();
-    pool_.give(task);
-  } else {
-    polls_to_skip_ = looked_at / kFramesPerSkippedPoll;  // looking is not to cost much
-  }
+  if (Task* task = stack.give(looked_at)) pool_.give(task);
+  else polls_to_skip_ = looked_at / kFramesPerSkippedPoll;  // looking is not to cost much
   return true;
 }
 

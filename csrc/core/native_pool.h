@@ -8,8 +8,7 @@
 // independent calls on its stack, the root of the largest subtree it has. Whoever reaches a call
 // that was given away and has not ended leaves its stack; whoever ends that call goes on with it.
 // So nobody waits while there is work, and the frames alive at any time lie on at most as many call
-// paths as there are workers. Giving costs some thousand instructions, however: while what is given
-// ends sooner than that, it is done less often.
+// paths as there are workers.
 #pragma once
 
 #include <atomic>
@@ -64,7 +63,6 @@ class Pool {
     Pool& pool_;
     int64_t polls_ = 0;  // since it has asked
     int64_t polls_to_skip_ = 0;
-    Clock::time_point gave_;
     int64_t counted_ = 0;
   };
 
@@ -79,7 +77,6 @@ class Pool {
   Stack* run_stack(Worker& worker, Stack& stack);
   Stack* end(Worker& worker, Stack& stack);
   Stack* end_task(const Stack& stack);
-  void note_time(const Task& task);
   void end_lane(const Stack& stack);
   void end_lanes(int64_t count);
   Stack* wait(Worker& worker);
@@ -96,13 +93,12 @@ class Pool {
   const Invocation at_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::thread> threads_;
-  std::atomic<int64_t> next_lane_{0};   // the first that no worker has taken
-  std::atomic<int64_t> lanes_left_{0};  // that have not ended
-  std::atomic<int32_t> hungry_{0};      // workers that wait, less what is on its way to them
-  std::atomic<int64_t> calls_{0};       // counted at polls, if they are limited
-  std::atomic<Clock::duration> pause_{Clock::duration::zero()};  // from one gift to the next
-  std::atomic<int64_t> stack_room_;                              // bytes that stacks may still take
-  std::atomic<bool> lockstep_;                                   // whether lanes run in gangs
+  std::atomic<int64_t> next_lane_{0};    // the first that no worker has taken
+  std::atomic<int64_t> lanes_left_{0};   // that have not ended
+  std::atomic<int32_t> hungry_{0};       // workers that wait, less what is on its way to them
+  std::atomic<int64_t> calls_{0};        // counted at polls, if they are limited
+  std::atomic<int64_t> stack_room_;      // bytes that stacks may still take
+  std::atomic<bool> lockstep_;           // whether lanes run in gangs
   std::atomic<bool> left_alone_{false};  // whether lanes have left their gangs and nobody has them
   std::atomic<bool> started_{false};     // whether there are threads
   std::atomic<bool> stopped_{false};

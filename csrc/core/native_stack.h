@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -16,8 +15,6 @@
 #include "core/native_program.h"
 
 namespace jaxrec::native {
-
-using Clock = std::chrono::steady_clock;
 
 struct Stack;
 struct Join;
@@ -31,7 +28,6 @@ struct Task {
   Join* join;     // where it waits
   int32_t depth;  // of the caller
   int32_t lane;
-  Clock::time_point begun;
 };
 
 /// What a frame waits for once some of its calls were given away: of a run of independent calls

@@ -28,9 +28,9 @@ def check_integers(caller: str, **arguments: Any) -> None:
 
 
 def check_numbers(caller: str, **arguments: Any) -> None:
-    """Raises unless arguments are real numbers, of Python or NumPy."""
+    """Raises unless arguments are real numbers, of Python, NumPy or JAX."""
     for name, value in arguments.items():
-        if not isinstance(value, int | float | np.integer | np.floating):
+        if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
             raise TypeError(f"{caller}: got {name}={value!r}, expected a number")
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
 from jaxrec._host_options import HostOptions
-from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
-from jaxrec.lowering._cell import run_ops
+from jaxrec.graph._ir import Value
+from jaxrec.invocation._derived import derived_arrays, outers_behind, pattern_of
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, make_layout
-from jaxrec.schedule._plan import LanePattern, PlanInputs, element_of
+from jaxrec.schedule._plan import LanePattern, PlanInputs
 from jaxrec.schedule._platform import CPU, Platform
 from jaxrec.schedule._tables import Tables, table_types
 from jaxrec.schedule._widths import sweep_width, widths_of
@@ -88,7 +87,7 @@ class Params:
             if value in program.outers:
                 found.add(program.outers.index(value))
             else:
-                found.update(outers_read(program, list(ops_behind(program, value))))
+                found.update(outers_behind(program)[value])
         return tuple(sorted(found))
 
     def differentiated(self, by: tuple[int, ...]) -> Params:
@@ -215,9 +214,7 @@ def _control_pattern(params: Params, value: Value) -> LanePattern | None:
     program = params.program
     if value in program.outers:
         return params.patterns[program.outers.index(value)]
-    used = outers_read(program, list(ops_behind(program, value)))
-    patterns = {params.patterns[k] for k in used} - {None}
-    return (1, params.lanes) if len(patterns) > 1 else next(iter(patterns), None)
+    return pattern_of(program, params.patterns, params.lanes, value)
 
 
 class ControlArrays:
@@ -248,54 +245,9 @@ class ControlArrays:
     def _made_of(self, outers: Sequence[Any]) -> list[Any]:
         if not _compat.evaluates_now() or not all(map(_compat.is_concrete, outers)):
             return self._made(*outers)
-        with _compat.without_checks():  # as `_derived_array`
+        with _compat.without_checks():  # as `derived_arrays`
             return _compat.as_if_alone(self._at_once, outers)
 
     def _made(self, *outers: Any) -> list[Any]:
-        return [_derived_array(self._params, value, outers) for value in self._derived]
-
-
-def _derived_array(params: Params, value: Value, outers: Sequence[Any]) -> Any:
-    program = params.program
-    ops = list(ops_behind(program, value))
-    used = outers_read(program, ops)
-    values = [outers[k] for k in used]
-    patterns = [params.patterns[k] for k in used]
-    if len({*patterns} - {None}) > 1:
-        values = [_by_lane(x, p, params.lanes) for x, p in zip(values, patterns, strict=True)]
-
-    def compute(*given: Any) -> Any:
-        env = {program.outers[k]: x for k, x in zip(used, given, strict=True)}
-        run_ops(ops, env, program.binding.outer_of)
-        return env[value]
-
-    if any(patterns):
-        compute = jax.vmap(compute, in_axes=tuple(0 if p else None for p in patterns))
-    with _compat.without_checks():  # of what a branch that is not taken would make of it
-        return compute(*values)
-
-
-def _by_lane(value: Any, pattern: LanePattern | None, lanes: int) -> Any:
-    return value if pattern is None else value[element_of(np.arange(lanes), pattern)]
-
-
-def ops_behind(program: Program, value: Value) -> Iterator[Op]:
-    """The operations that compute a derived array, in order."""
-    for function in program.graph.functions:
-        ops = [op for op in walk(function.body) if isinstance(op, Prim)]
-        if any(value in op.outputs for op in ops):
-            wanted: set[Atom] = {value}
-            kept = []
-            for op in reversed(ops):
-                if wanted.intersection(op.outputs):
-                    kept.append(op)
-                    wanted.update(op.inputs)
-            yield from reversed(kept)
-            return
-
-
-def outers_read(program: Program, ops: Sequence[Op]) -> list[int]:
-    """The positions of the outer values that operations read."""
-    root = program.binding.outer_of
-    read = {root[a] for op in ops if isinstance(op, Prim) for a in op.inputs if a in root}
-    return [k for k, value in enumerate(program.outers) if value in read]
+        at = self._params
+        return derived_arrays(at.program, at.patterns, at.lanes, self._derived, outers)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jaxrec._equation import bind_equation
 from jaxrec._linear import has_backward_rule, is_linear
@@ -262,26 +262,22 @@ class _Splitter:
 
     def _with_floating(self, ops: list[Op], outputs: list[Atom]) -> list[Op]:
         """Adds, in order, the floating operations that a cell needs."""
+
+        def needed(atoms: Iterable[Atom]) -> list[Op]:
+            values = (a for a in atoms if isinstance(a, Value) and a in self.floating)
+            return [self.floating[v] for v in values if not self.binding.is_export(v)]
+
         ordered: dict[Op, None] = {}
-
-        def need(atom: Atom) -> None:
-            if (
-                isinstance(atom, Value)
-                and atom in self.floating
-                and not self.binding.is_export(atom)
-            ):
-                add(self.floating[atom])
-
-        def add(op: Op) -> None:
-            if op not in ordered:
-                for atom in free_atoms(op):
-                    need(atom)
-                ordered[op] = None
-
-        for op in ops:
-            add(op)
-        for atom in outputs:
-            need(atom)
+        seen: set[Op] = set()
+        todo = [*ops, *needed(outputs)][::-1]
+        while todo:
+            op = todo[-1]
+            before = [] if op in seen else needed(free_atoms(op))
+            seen.add(op)
+            if before:
+                todo += before[::-1]
+            else:
+                ordered[todo.pop()] = None
         return list(ordered)
 
 

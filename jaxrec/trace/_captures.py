@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
@@ -27,9 +26,6 @@ from jaxrec.trace._code import global_names
 from jaxrec.trace._instance import Instance
 from jaxrec.trace._parts import MISSING
 from jaxrec.trace._reached import read
-
-_MOST_LEVELS, _MOST_PARTS = 4, 100
-"""Of what a variable holds, how deep parts have names, and how many of a part."""
 
 
 class Bodies:
@@ -114,34 +110,14 @@ def names_of(fun: Callable[..., Any], captures: Sequence[Any]) -> list[str]:
 
 
 def variables_of(functions: Iterable[Callable[..., Any]]) -> dict[int, tuple[str, Any]]:
-    """What the variables that functions name hold, and pytrees there: names and values by `id`."""
+    """The variables that functions name, with what they hold, by its `id`; the first of each."""
     found: dict[int, tuple[str, Any]] = {}
     for fun in map(inspect.unwrap, functions):
         if isinstance(fun, FunctionType):
             own = zip(fun.__code__.co_freevars, fun.__closure__ or (), strict=True)
-            for name, cell in own:
-                _add_names(found, name, read(cell, ""))
-            for name in sorted(global_names(fun.__code__)):
-                _add_names(found, name, read(fun.__globals__, name))
+            held = [(name, read(cell, "")) for name, cell in own]
+            held += [(n, read(fun.__globals__, n)) for n in sorted(global_names(fun.__code__))]
+            for name, value in held:
+                found.setdefault(id(value), (name, value))
+    found.pop(id(MISSING), None)
     return found
-
-
-def _add_names(found: dict[int, tuple[str, Any]], name: str, value: Any, depth: int = 0) -> None:
-    """Adds the names of a value and its parts, less those of what has very many."""
-    if id(value) in found or value is MISSING:
-        return
-    found[id(value)] = name, value
-    parts = _parts(value) if depth < _MOST_LEVELS else []
-    if len(parts) <= _MOST_PARTS:
-        for path, part in parts:
-            _add_names(found, name + jax.tree_util.keystr(path), part, depth + 1)
-
-
-def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """The parts of a pytree and where they are, a level deep; none of a leaf."""
-    asked = itertools.count()
-    try:
-        parts, _ = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda _: next(asked) > 0)
-    except Exception:  # whatever the code of an object raises
-        return []
-    return [(path, part) for path, part in parts if path]
