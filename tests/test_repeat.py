@@ -292,5 +292,6 @@ def test_what_is_static_is_found_out_once(monkeypatch):
 
     tree = jnp.array([[1, -1], [-1, -1]])
     np.testing.assert_array_equal(total(jnp.eye(2), tree, 0), [2, 1])
-    monkeypatch.setattr(_params, "ops_behind", None)
+    monkeypatch.setattr(_params, "pattern_of", None)
+    monkeypatch.setattr(_params, "outers_behind", None)
     np.testing.assert_array_equal(total(2 * jnp.eye(2), tree, 0), [6, 2])

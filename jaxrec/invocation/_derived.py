@@ -16,16 +16,19 @@ from jaxrec.split._program import Program
 
 
 def outers_behind(program: Program) -> Mapping[Value, frozenset[int]]:
-    """The positions of the outer values that each derived value is computed from."""
+    """The positions of the outer values that each value of a program's text follows from.
+
+    Of a derived one they are all that it is computed from.
+    """
     return program.cache.once("outers behind", lambda: _outers_behind(program))
 
 
 def _outers_behind(program: Program) -> dict[Value, frozenset[int]]:
     position = {value: frozenset({k}) for k, value in enumerate(program.outers)}
-    root, derived = program.binding.outer_of, program.binding.derived
+    root = program.binding.outer_of
     found: dict[Atom, frozenset[int]] = {v: position[r] for v, r in root.items() if r in position}
     for op in program.graph.ops:
-        if isinstance(op, Prim) and derived.issuperset(op.outputs):
+        if isinstance(op, Prim):
             behind = frozenset[int]().union(*(found.get(a, frozenset()) for a in op.inputs))
             found.update(dict.fromkeys(op.outputs, behind))
     return {v: k for v, k in found.items() if isinstance(v, Value)}
