@@ -35,7 +35,7 @@ class Read(NamedTuple):
     end: jax.Array
 
 
-_READ = jax.eval_shape(lambda: Read(jnp.float32(0), jnp.int32(0)))
+_READ = Read._make(jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.float32, jnp.int32))
 
 
 def tokenize(text: str, length: int) -> Tokens:

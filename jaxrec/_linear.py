@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
 _IN_ALL = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze", "slice"}
@@ -64,12 +64,12 @@ def is_linear(fun: Callable[..., Sequence[Any]], types: Sequence[Any]) -> bool:
         fun: a function of arrays to a list of arrays.
         types: of its arguments.
     """
-    moved = [k for k, a in enumerate(types) if jnp.issubdtype(a.dtype, jnp.inexact)]
+    moved = [k for k, a in enumerate(types) if has_derivative(a)]
 
     def forward(*given: Any) -> Any:
         def of_moved(*changed: Any) -> list[Any]:
             outs = fun(*replaced(given, moved, changed))
-            return [x for x in outs if jnp.issubdtype(x.dtype, jnp.inexact)]
+            return [x for x in outs if has_derivative(x)]
 
         return jax.vjp(of_moved, *(given[k] for k in moved))
 
@@ -124,7 +124,7 @@ def _solved(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
 def _is_linear_in(eqn: JaxprEqn, given: list[Known]) -> bool:
     name = eqn.primitive.name
     types: list[Any] = [var.aval for var in eqn.outvars]
-    if not all(jnp.issubdtype(aval.dtype, jnp.inexact) for aval in types):
+    if not all(map(has_derivative, types)):
         return False
     if name in _IN_EACH:
         return any(_is_linear_but_for(given, {k}) for k in range(len(given)))

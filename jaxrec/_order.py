@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, jaxpr_as_fun
 from jaxrec import _compat
 from jaxrec._equation import bind_equation
 from jaxrec._jaxprs import within
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
 MAX_ORDER = 3
@@ -135,7 +136,7 @@ def _jvp(primals: Any, tangents: Any, *, jaxpr: ClosedJaxpr, order: int) -> Any:
 def hidden_zero(x: Any, given: Any) -> Any:
     """A tangent of zeros that is computed from another; so its cotangent is zero, never NaN."""
     aval = _compat.aval_of(x)
-    if not jnp.issubdtype(aval.dtype, jnp.inexact):
+    if not has_derivative(aval):
         return _compat.Zero(aval.to_tangent_aval())
     zero = jnp.where(False, given, jnp.zeros_like(given)).sum()
     if jnp.iscomplexobj(zero) and not jnp.issubdtype(aval.dtype, jnp.complexfloating):

@@ -227,7 +227,7 @@ def test_dropout_is_a_probability():
     with pytest.raises(ValueError, match=r"TreeLSTM: got dropout=1\.0, expected a probability"):
         models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout=1.0)
     with pytest.raises(TypeError, match="TreeLSTM: got dropout='a', expected a number"):
-        models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout="a")  # pyright: ignore
+        models.TreeLSTM(3, 4, 4, 2, rngs=nnx.Rngs(0), dropout="a")  # pyright: ignore[reportArgumentType]
 
 
 def test_trains_with_an_nnx_optimizer(forest):

@@ -122,7 +122,7 @@ def test_sizes_are_checked():
     with pytest.raises(ValueError, match="got branches=1, expected 2 or more"):
         models.HierarchicalExperts(2, 3, 1, branches=1, rngs=nnx.Rngs(0))
     with pytest.raises(TypeError, match=r"HierarchicalExperts: got branches=2\.5, expected an int"):
-        models.HierarchicalExperts(2, 3, 1, branches=2.5, rngs=nnx.Rngs(0))  # pyright: ignore
+        models.HierarchicalExperts(2, 3, 1, branches=2.5, rngs=nnx.Rngs(0))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="got depth=0, expected 1 or more"):
         models.HierarchicalExperts(2, 3, 1, depth=0, rngs=nnx.Rngs(0))
 

@@ -153,9 +153,9 @@ def register_lowering(
     lower = _mlir.lower_fun(fun, multiple_results=True)
 
     def rule(ctx: Any, *operands: Any, **params: Any) -> Any:
-        # What runs inside `shard_map` is a device's own program, in which nothing varies.
         if among is not None:
             among(devices_of(ctx), **params)
+        # What runs inside `shard_map` is a device's own program, in which nothing varies.
         avals_in, avals_out = [list(map(_unsharded, x)) for x in (ctx.avals_in, ctx.avals_out)]
         with without_mesh(), with_types_of(avals_in):
             plain = ctx.replace(avals_in=avals_in, avals_out=avals_out)

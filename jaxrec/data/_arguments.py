@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
-
-import numpy as np
 
 from jaxrec.data._tree import Tree
 
@@ -30,8 +29,10 @@ def check_integers(caller: str, **arguments: Any) -> None:
 def check_numbers(caller: str, **arguments: Any) -> None:
     """Raises unless arguments are real numbers, of Python, NumPy or JAX."""
     for name, value in arguments.items():
-        if np.ndim(value) or np.asarray(value).dtype.kind not in "biuf":
-            raise TypeError(f"{caller}: got {name}={value!r}, expected a number")
+        try:
+            math.fabs(value)
+        except (TypeError, OverflowError):
+            raise TypeError(f"{caller}: got {name}={value!r}, expected a number") from None
 
 
 def each_tree(caller: str, trees: Iterable[Tree]) -> Iterator[Tree]:

@@ -199,7 +199,7 @@ class Interpreter:
         return ", ".join(
             f"{name}={x}"
             for param, name, x in args
-            if param not in function.told and _is_scalar(x) and is_whole(x)
+            if param not in function.told and _compat.is_concrete(x) and is_whole(x)
         )
 
     @property

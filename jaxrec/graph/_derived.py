@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive, jaxprs_in_params
 
 from jaxrec._equation import bind_equation
 from jaxrec._order import MAX_ORDER
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
 _RULE = "custom_jvp_call"
@@ -43,7 +43,7 @@ def _primitives(jaxpr: Any, order: int) -> Iterator[Primitive]:
 def _with_tangents(eqn: JaxprEqn) -> ClosedJaxpr | None:
     """An equation with its forward derivative; None if the rule, which is the user's, has none."""
     avals: list[Any] = [atom.aval for atom in eqn.invars]
-    moved = [k for k, aval in enumerate(avals) if jnp.issubdtype(aval.dtype, jnp.inexact)]
+    moved = [k for k, aval in enumerate(avals) if has_derivative(aval)]
 
     def run(values: list[Any], tangents: list[Any]) -> Any:
         def of_moved(*given: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from jaxrec import _compat
 from jaxrec._errors import CapacityError
 from jaxrec._host_options import HostOptions
 from jaxrec.graph._ir import Value
-from jaxrec.invocation._derived import derived_arrays, outers_behind, pattern_of
+from jaxrec.invocation._derived_arrays import derived_arrays, outers_behind, pattern_of
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
 from jaxrec.lowering._run import run
 from jaxrec.schedule._layout import Layout, make_layout

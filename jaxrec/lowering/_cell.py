@@ -16,6 +16,7 @@ from jaxrec._equation import varying_together
 from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._order import apply_equation, has_rule, still
+from jaxrec._types import has_derivative
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value, region_atoms
 from jaxrec.graph._moving import places_moved
 from jaxrec.graph._steep import has_steep
@@ -183,7 +184,7 @@ def _where_taken(taken: Any, read: Iterable[Value], env: Env) -> Env:
     return env | {
         v: jnp.where(taken, x, jnp.zeros_like(x))
         for v, x in known
-        if jnp.issubdtype(x.dtype, jnp.inexact) and _compat.mapped_by(x)
+        if has_derivative(x) and _compat.mapped_by(x)
     }
 
 

@@ -23,6 +23,7 @@ from jax import lax
 
 from jaxrec import _compat
 from jaxrec._order import MAX_ORDER
+from jaxrec._types import has_derivative
 from jaxrec.lowering import _outers, _tapes
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._forward import (
@@ -116,6 +117,6 @@ def _cell_by_row(at: Scheduled, spec: CellSpec, width: int) -> Callable[..., Any
 
 def _moving(valid: Any, rows: Any) -> Any:
     """Rows that have derivatives where they are valid, and none elsewhere."""
-    if not jnp.issubdtype(rows.dtype, jnp.inexact):
+    if not has_derivative(rows):
         return rows
     return jnp.where(row_mask(valid, rows), rows, lax.stop_gradient(rows))

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxrec._types import has_derivative
 from jaxrec.schedule._handlers import call_handler
 
 
@@ -33,7 +34,7 @@ def gather_rows(tape: Any, rows: Any) -> Any:
     """The same, by copying where that is possible. Has a forward derivative only."""
     if not has_bytes(tape):
         return gather(tape, rows)
-    if jnp.issubdtype(tape.dtype, jnp.inexact):
+    if has_derivative(tape):
         return _gather_inexact(tape, rows)
     return _gather_by_platform(tape, rows)
 

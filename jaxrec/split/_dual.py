@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax.numpy as jnp
 from jax.core import ShapedArray
 
+from jaxrec._types import has_derivative
 from jaxrec.graph._moving import moving
 from jaxrec.split._axes import Tangents
 from jaxrec.split._bundles import row_type
@@ -31,7 +31,7 @@ def with_tangents(program: Program, by: tuple[int, ...]) -> Program:
 
 def dual_type(aval: ShapedArray) -> ShapedArray:
     """The type of a value and its tangent."""
-    if not jnp.issubdtype(aval.dtype, jnp.inexact):
+    if not has_derivative(aval):
         return aval
     return ShapedArray((2, *aval.shape), aval.dtype)
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
@@ -25,6 +24,7 @@ from jaxrec import _compat
 from jaxrec._equation import bind_equation
 from jaxrec._errors import UnsupportedError
 from jaxrec._order import inactive
+from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 from jaxrec.trace import _context
 from jaxrec.trace._instance import Definition
@@ -51,7 +51,7 @@ class Rule:
                 one, or a rule closes over values of the body.
         """
         self._running = running
-        inexact = [jnp.issubdtype(_compat.aval_of(x).dtype, jnp.inexact) for x in values]
+        inexact = [has_derivative(_compat.aval_of(x)) for x in values]
         first = eqn.params["num_consts"]
         moved = [k for k, atom in enumerate(eqn.invars) if k >= first and inexact[k]]
         moved = [k for k in moved if not _compat.is_literal(eqn.invars[k])]
@@ -140,8 +140,7 @@ def _closure(running: Pass) -> str:
 
 def _cotangent(out: Any) -> Any:
     """A cotangent of the type that goes with a result."""
-    inexact = jnp.issubdtype(out.dtype, jnp.inexact)
-    return out if inexact else np.zeros(out.shape, jax.dtypes.float0)
+    return out if has_derivative(out) else np.zeros(out.shape, jax.dtypes.float0)
 
 
 class _Refusing(Pass):
