@@ -320,6 +320,18 @@ class TestSecondCall:
         assert step._cache_size() == 1  # pyright: ignore[reportAttributeAccessIssue]
         assert not [r for r in caplog.messages if "Compiling" in r or "Finished tracing" in r]
 
+    @pytest.mark.parametrize("executor", ["graph", "reference"])
+    @pytest.mark.parametrize("over", [lambda f: f, jax.checkpoint], ids=["plain", "checkpoint"])
+    def test_gradients_of_examples_compile_nothing(self, executor, over, args, caplog):
+        w, tree, _ = args
+        gradients = jax.vmap(jax.grad(over(value)), (None, None, 0))
+        with jr.executor(executor):
+            first = gradients(w, tree, roots())
+            with jax.log_compiles(), caplog.at_level(logging.WARNING, logger="jax"):
+                second = gradients(w, tree, roots())
+        assert "Compiling" not in caplog.text
+        assert_close(second, first, 0)
+
     def test_forests_of_other_sizes_share_programs(self, args):
         f = tree_rnn(JAXREC)
         w, tree, _ = args

@@ -34,6 +34,7 @@ from jaxrec.primitives._native import (
 from jaxrec.primitives._native_jvp import MOST_DIRECTIONS, native_jvp
 from jaxrec.primitives._primitives import (
     check_compilable,
+    compiled,
     rec_example_p,
     rec_linear_p,
     rec_p,
@@ -204,7 +205,7 @@ def _reference_jvp(
         plannable = is_plannable(params, operands) and not _compat.is_staged()
         if params.program.is_stepped or plannable:
             return run_reference(params, operands)
-        return run_rec(*operands, params=params)
+        return compiled("rec", run_rec, params)(*operands)
 
     given = [
         tangents[k] if k in asked else hidden_zero(primals[k], tangents[asked[0]])

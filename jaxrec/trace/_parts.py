@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import inspect
 from collections.abc import Iterable, Mapping
 from types import (
     CodeType,
@@ -150,4 +149,7 @@ def _variables(value: Any) -> Mapping[str, Any]:
 
 def own(value: Any, name: str) -> Any:
     """An attribute, without running what an object does when it is asked for one."""
-    return inspect.getattr_static(value, name, None)
+    if isinstance(value, type):
+        return of_class(value, name)
+    found = _variables(value).get(name)
+    return of_class(type(value), name) if found is None else found
