@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -20,12 +21,14 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxrec import data
-from jaxrec.train import TrainError, parse_settings, train
+from jaxrec.train import TrainError, _batching, _loop, parse_settings, train
 from jaxrec.train.__main__ import main
 from jaxrec.train._batching import eval_batches, eval_shape, train_batches
 from jaxrec.train._checkpoint import Checkpoints
 from jaxrec.train._evaluate import accuracies, count
 from jaxrec.train._place import alone_in, choose_out
+from jaxrec.train._program import make_program
+from jaxrec.train._progress import Progress
 from jaxrec.train._report import last_line
 from jaxrec.train._task import load_task
 
@@ -138,6 +141,90 @@ def test_word_vectors_from_a_file(treebank, tmp_path):
         load_task(parse_settings([*args, "--embed", "2"]))
 
 
+def first_steps(*args):
+    """The states before and after a step on a batch, and the losses of two steps on it."""
+    settings = parse_settings([*ONE_EPOCH, *args])
+    task = load_task(settings)
+    program = make_program(settings, task)
+    batch = next(train_batches(task.train, settings.batch, len(task.vocabulary), 0, 0))
+    before = jax.tree.map(np.array, program.state)
+    state, first = program.step(program.state, batch)
+    after = jax.tree.map(np.array, state)
+    return before, after, float(first), float(program.step(state, batch)[1])
+
+
+def are_equal(a, b):
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
+
+
+class TestSettingsTakeEffect:
+    def test_word_vectors_and_weights_have_optimizers_of_their_own(self):
+        before, after, *_ = first_steps("--embed-lr", "0")
+        assert are_equal(before.table, after.table)
+        assert not are_equal(before.weights, after.weights)
+        before, after, *_ = first_steps("--lr", "0", "--embed-lr", "0.1")
+        assert not are_equal(before.table, after.table)
+        assert are_equal(before.weights, after.weights)
+
+    def test_dropout_is_drawn_anew_each_step(self):
+        *_, first, second = first_steps("--lr", "0", "--embed-lr", "0", "--dropout", "0.5")
+        assert first != second
+
+    def test_weights_decay(self):
+        weights = [
+            first_steps("--optimizer", "sgd", "--l2", str(l2))[1].weights for l2 in (0.0, 1.0)
+        ]
+        assert not are_equal(*weights)
+
+    def test_word_vectors_are_where_training_begins(self, treebank, tmp_path):
+        vectors = tmp_path / "vectors.txt"
+        vectors.write_text("good 1 2 3 4\nbad 5 6 7 8\n", encoding="utf-8")
+        args = ["--data", treebank, "--glove", vectors, *TINY, "--embed", "4"]
+        settings = parse_settings([str(arg) for arg in args])
+        (table,) = jax.tree.leaves(make_program(settings, load_task(settings)).state.table)
+        for row in ([1, 2, 3, 4], [5, 6, 7, 8]):
+            assert np.any(np.all(np.asarray(table) == row, axis=1))
+
+
+def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
+    """Where the dev accuracy falls, what is tested is the first epoch's, after others too."""
+    measured = _loop.accuracies
+
+    def tested(epochs):
+        falling = iter([{"root": 1 - k / 10, "all": 0.0} for k in range(epochs)])
+        monkeypatch.setattr(_loop, "accuracies", lambda *of: next(falling, None) or measured(*of))
+        out = tmp_path / str(epochs)
+        made = run(*TINY_LISTOPS, "--lr", "0.2", "--epochs", epochs, "--out", out)
+        assert made["best_epoch"] == 1
+        return made["test"]
+
+    assert tested(1) == tested(3)
+    assert not Progress(best_accuracy=0.5).improved_by(0.5)
+
+
+def test_the_checkpoint_of_an_epoch_has_its_evaluation(tmp_path):
+    """Also where it is due by the number of steps at once."""
+    args = [*ONE_EPOCH, "--checkpoint-every", "1", "--out", tmp_path]
+    first = run(*args)
+    assert run(*args, "--resume")["history"] == first["history"]
+
+
+def test_a_checkpoint_under_another_number_is_passed_over(tmp_path, capsys):
+    args = [*ONE_EPOCH, "--checkpoint-every", "1", "--out", tmp_path]
+    run(*args)
+    steps = [p for p in (tmp_path / "checkpoints").iterdir() if p.name.isdecimal()]
+    max(steps, key=lambda p: int(p.name)).rename(tmp_path / "checkpoints" / "9")
+    run(*args, "--resume")
+    assert "is damaged: ValueError: it is of step 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["label", "token", "left", "right", "roots"])
+def test_data_are_told_apart_by_all_that_trees_are(name):
+    task = load_task(parse_settings(["--trees", "8"]))
+    changed = dataclasses.replace(task.train, **{name: np.asarray(getattr(task.train, name))[::-1]})
+    assert dataclasses.replace(task, train=changed).fingerprint() != task.fingerprint()
+
+
 def test_no_listops_expression_is_in_two_parts():
     task = load_task(parse_settings(TINY_LISTOPS))
     parts = [set(data.unpack(f, task.vocabulary)) for f in (task.train, task.dev, task.test)]
@@ -181,6 +268,27 @@ def test_evaluation_has_one_shape():
     small, large = load_task(parse_settings(["--trees", "7"])).dev, task.dev
     assert eval_shape(small, large).trees == 100
     assert len(list(eval_batches(small, eval_shape(small, large)))) == 1
+
+
+def test_evaluation_has_one_shape_where_the_last_batch_is_not_full(monkeypatch):
+    monkeypatch.setattr(_batching, "EVAL_SIZE", 2)
+    leaf = data.Tree(0, "a")
+    trees = [leaf, leaf, data.Tree(0, None, (leaf, data.Tree(0, None, (leaf, leaf))))]
+    forest = data.pack(trees, data.Vocabulary(["a"]))
+    batches = list(eval_batches(forest, eval_shape(forest)))
+    assert [batch.num_nodes for batch in batches] == [6, 6]
+
+
+def test_a_batch_that_is_not_full_counts_its_trees(treebank):
+    settings = parse_settings(["--data", str(treebank), *TINY])
+    task = load_task(settings)
+    program = make_program(settings, task)
+    losses = [
+        float(program.step(jax.tree.map(jnp.copy, program.state), batch)[1])
+        for size in (4, 16)
+        for batch in train_batches(task.train, size, len(task.vocabulary), 0, 0)
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
 def test_accuracies_leave_out_what_has_no_label():
