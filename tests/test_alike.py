@@ -436,3 +436,48 @@ def test_a_function_of_scalars_that_visits_nodes_again_needs_no_bound():
     got = jax.jit(lambda op, x: jax.vmap(lambda x: slope(op, 0, x))(x))(op, x)
     want = jax.vmap(jax.grad(lambda x: value(op, 0, x)))(x)
     np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("most", [5, None], ids=["a declared bound", "a derived one"])
+@pytest.mark.parametrize("mapped", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_the_bound_holds_for_each_shard(most, mapped, monkeypatch):
+    """Examples are divided into shards, which have calls of their own."""
+    monkeypatch.setattr(_alike, "_ROW_BYTES", 1)
+
+    @jr.rec_fn(max_calls=most)
+    def total(w, left, right, i):
+        def node():
+            return total(w, left, right, left[i]) + total(w, left, right, right[i])
+
+        return jr.cond(left[i] < 0, lambda: jnp.sin(w), node)
+
+    left, right = jnp.array([1, -1, 3, -1, -1]), jnp.array([2, -1, 4, -1, -1])
+    ws = jnp.linspace(0, 1, 8 * 3000).reshape(8, 3000)
+    values = jax.vmap(lambda w, left, right: total(w, left, right, 0), (0, None, None))
+    np.testing.assert_allclose(mapped(values)(ws, left, right), 3 * jnp.sin(ws), rtol=1e-5)
+    gradients = jax.vmap(
+        jax.grad(lambda w, left, right: jnp.sum(total(w, left, right, 0))), (0, None, None)
+    )
+    np.testing.assert_allclose(mapped(gradients)(ws, left, right), 3 * jnp.cos(ws), rtol=1e-5)
+
+
+def test_the_derived_bound_counts_nodes_once_for_each_example():
+    """Where examples have calls of their own: on the reference, and where calls are reported."""
+
+    @jr.rec_fn
+    def total(w, left, right, i):
+        def node():
+            return total(w, left, right, left[i]) + total(w, left, right, right[i])
+
+        return jr.cond(left[i] < 0, lambda: jnp.sum(w), node)
+
+    left, right = jnp.array([1, -1, 3, -1, -1]), jnp.array([2, -1, 4, -1, -1])
+    ws = jnp.ones((5, 30))
+
+    def each(of):
+        return jax.jit(lambda left, right: jax.vmap(lambda w: of(w, left, right, 0))(ws))
+
+    with jr.executor("reference"):
+        assert jnp.all(each(total)(left, right) == 90)
+        assert jnp.all(each(jax.grad(total))(left, right) == 3)
+    assert jnp.all(each(lambda *args: jr.collect(total)(*args)[0])(left, right) == 90)

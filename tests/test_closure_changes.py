@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
 import jaxrec as jr
@@ -255,3 +256,21 @@ def test_what_is_changed_in_place(case):
     assert float(before) == module["body"](3.0)
     exec(change, module)
     assert float(module["f"](3.0, 1)) == module["body"](3.0) != float(before)
+
+
+def test_a_number_or_an_array_that_is_equal_and_another():
+    """Of other types, or zeros of other signs."""
+    held: Any = 1
+
+    @jr.rec_fn
+    def constant(n):
+        return jr.cond(n == 0, lambda: jnp.asarray(held), lambda: constant(n - 1))
+
+    @jr.rec_fn
+    def inverse(n):
+        return jr.cond(n == 0, lambda: 1.0 / held, lambda: inverse(n - 1))
+
+    for held in (1, 1.0, True, jnp.array([1]), jnp.array([1.0])):
+        assert constant(2).dtype == jnp.asarray(held).dtype
+    for held in (jnp.array(0.0), jnp.array(-0.0)):
+        assert inverse(2) == 1.0 / held

@@ -221,6 +221,26 @@ class TestNanInTheBackwardPass:
             # What is not asked for may be anything.
             assert not jax.grad(self.falling, 1)(x, w).any()
 
+    @pytest.mark.parametrize("policy", ["batch", "alone"])
+    def test_of_one_call_of_many(self, policy):
+        @jr.rec_fn
+        def roots(w, left, right, i):
+            def node():
+                return jnp.sqrt(roots(w, left, right, left[i]) + roots(w, left, right, right[i]))
+
+            return jr.cond(left[i] < 0, lambda: 1.0 * w[i], node)
+
+        left = np.array([2 * i + 1 if i < 6 else -1 for i in range(13)])
+        right = np.where(left < 0, -1, left + 1)
+        w = jnp.ones((13, 20)).at[9:11].set(0.0)
+        message = r"cell roots\.\d backward of roots\. Call path: roots -> roots\[0\] -> roots\[1\]"
+        with (
+            jr.executor("host", workers=1, policy=policy),
+            jax.debug_nans(True),
+            pytest.raises(FloatingPointError, match=message),
+        ):
+            jax.grad(lambda w: jnp.sum(0.0 * roots(w, left, right, 0)))(w)
+
     def test_of_a_call_of_scalars(self):
         x, w = jnp.float32(1.5), jnp.float32(2)
         with jr.executor("host", workers=2), jax.debug_infs(True):

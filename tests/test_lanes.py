@@ -178,3 +178,33 @@ def test_a_tangent_that_is_a_number_of_python() -> None:
 
     found = jax.vmap(slope)(jnp.array([2.0, 3.0]), jnp.array([3, 2]))
     np.testing.assert_array_equal(found, [[12.0, 12.0], [6.0, 6.0]])
+
+
+def test_lanes_that_end_apart_after_turns() -> None:
+    """What tells the lanes apart reaches the condition in the third turn."""
+
+    def apart(f: Any, while_loop: Any) -> Any:
+        def one(k: Any) -> Any:
+            def body(s: Any) -> Any:
+                _, b, c, turns, total = s
+                return b, c, k, turns + 1, total + f()
+
+            *_, turns, total = while_loop(lambda s: (s[0] < 1) & (s[3] < 9), body, (0, 0, 0, 0, 0))
+            return 100 * turns + total
+
+        return one
+
+    @jr.rec_fn(max_calls=4000)
+    def nested(n: Any) -> Any:
+        def node() -> Any:
+            lanes = jax.vmap(apart(lambda: nested(n - 2), jax.lax.while_loop))
+            return jnp.sum(lanes(jnp.arange(3)))
+
+        return jr.cond(n <= 0, lambda: 1, node)
+
+    def python(condition: Any, body: Any, state: Any) -> Any:
+        while condition(state):
+            state = body(state)
+        return state
+
+    assert nested(2) == sum(map(apart(lambda: 1, python), range(3)))

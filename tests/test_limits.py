@@ -337,3 +337,21 @@ class TestLimits:
         steps = ["f", *(f"f[{k}]" for k in range(5))]
         assert format_path(steps[:5]) == "f -> f[0] -> f[1] -> f[2] -> f[3]"
         assert format_path(steps) == "f -> f[0] -> f[1] -> ... (2 more) ... -> f[4]"
+
+
+def test_the_derived_bound_counts_the_turns_of_loops():
+    """Each iteration of a loop that carries an index makes a call of its own."""
+
+    @jr.rec_fn
+    def down(w, after, i):
+        def node():
+            _, made = jax.lax.scan(lambda c, _: (after[c], down(w, after, c)), after[i], length=1)
+            return jnp.sin(jnp.sum(made, 0)) + w
+
+        return jr.cond(after[i] < 0, lambda: w, node)
+
+    w, after = jnp.ones(20), jnp.array([1, 2, 3, -1])
+    want = w
+    for _ in range(3):
+        want = jnp.sin(want) + w
+    np.testing.assert_allclose(jax.jit(down)(w, after, 0), want, rtol=1e-5)

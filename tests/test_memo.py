@@ -258,3 +258,23 @@ class TestErrors:
 
     def test_graph_says_which_functions_are_shared(self):
         assert str(fib.graph(3)).startswith("shared function fib(n %0: int32[])")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_gradients_of_shared_results_in_each_type(dtype):
+    """Sums over many readers are others where the type is no float32."""
+
+    def gradient(memo):
+        @jr.rec_fn(memo=memo, max_calls=64)
+        def shared(w, n):
+            def node():
+                return shared(w, n - 1) + 0.5 * shared(w, n - 2) + jnp.sin(w)
+
+            return jr.cond(n < 2, lambda: w, node)
+
+        w = jnp.ones(20, dtype)
+        return jax.grad(lambda w: jnp.sum(shared(w, 6)).astype(jnp.float32))(w)
+
+    np.testing.assert_allclose(
+        gradient(True).astype(jnp.float32), gradient(False).astype(jnp.float32), rtol=0.05
+    )

@@ -95,6 +95,21 @@ def test_not_a_number_is_found_first() -> None:
     check(lambda x, i: (jnp.argmax(x, axis=1), jnp.argmin(x, axis=1)), jnp.array(rows))
 
 
+@pytest.mark.parametrize("numbers", [(1.0, np.nan), (np.nan, 1.0), (2.0, 1.0)])
+def test_not_a_number_is_found_first_among_scalars(numbers: tuple[float, float]) -> None:
+    @jr.rec_fn
+    def places(x: Any, y: Any, n: Any) -> Any:
+        def leaf() -> Any:
+            row = jnp.stack([x, y, x + 1])
+            return jnp.argmax(row), jnp.argmin(row)
+
+        return jr.cond(n == 0, leaf, lambda: places(y, x, n - 1))
+
+    x, y = numbers
+    row = [x, y, x + 1]
+    assert places(x, y, 2) == (np.argmax(row), np.argmin(row))
+
+
 def queens(lang: Language) -> Any:
     """Places that are tried and taken back: a search over arrays that each call has of its own."""
 

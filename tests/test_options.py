@@ -401,3 +401,21 @@ def test_equal_sets_are_one_static_argument():
     assert counted.cache_info().traces == 1
     assert counted(2, frozenset([0, 8.0])) == 2
     assert counted.cache_info().traces == 2
+
+
+def test_each_policy_is_asked():
+    """Functions that differ in their policy alone share a trace, and no derivative."""
+    asked = set()
+
+    def policy(name, prim, *avals, **params):
+        asked.add(name)
+        return name == "keeps"
+
+    @jr.rec_fn(max_calls=8)
+    def chain(w, x, n):
+        return jr.cond(n == 0, lambda: x, lambda: jnp.tanh(chain(w, x, n - 1) @ w))
+
+    for name in ("keeps", "computes again"):
+        f = chain.with_options(policy=partial(policy, name))
+        jax.grad(lambda w, f=f: jnp.sum(f(w, jnp.ones(5), 3)))(jnp.eye(5) / 2)
+        assert name in asked

@@ -165,3 +165,19 @@ def test_narrow_floats(dtype):
     with jr.executor("reference"):
         expected = stepped(*args)
     np.testing.assert_array_equal(stepped(*args), expected)
+
+
+def test_precision_that_is_reduced_stays_so_under_a_gradient():
+    """JAX marks residuals by the same operation, and those marks round nothing."""
+
+    @jr.rec_fn(max_calls=8)
+    def power(x, n):
+        return jr.cond(
+            n == 0, lambda: jax.lax.reduce_precision(x, 5, 3), lambda: x * power(x, n - 1)
+        )
+
+    x = jnp.linspace(1, 2, 20)
+    value, _ = jax.value_and_grad(lambda x: jnp.sum(power(x, 2)))(x)
+    rounded = x**2 * jax.lax.reduce_precision(x, 5, 3)
+    np.testing.assert_allclose(value, jnp.sum(rounded), rtol=1e-6)
+    assert abs(value - jnp.sum(x**3)) > 0.01

@@ -162,3 +162,21 @@ def test_choices_that_examples_make_apart():
         found = jax.vmap(jax.grad(lambda x: shrink(JAXREC)(x, 2).sum()))(xs)
     plain = jax.grad(lambda x: shrink(PYTHON)(x, 2).sum())
     assert_close(found, jnp.stack([plain(x) for x in xs]), 1e-5)
+
+
+def test_what_is_shown_changes_no_count_of_calls():
+    """Examples that make the same calls count once, whether one prints or not."""
+    seen = []
+
+    @jr.rec_fn(max_calls=6)
+    def scaled(x, n):
+        def leaf():
+            jax.debug.callback(lambda x: seen.append(float(x)), jnp.sum(x))
+            return x
+
+        return jr.cond(n == 0, leaf, lambda: 2 * scaled(x, n - 1))
+
+    with jr.executor("reference"):
+        assert jnp.all(jax.vmap(scaled, (0, None))(jnp.ones((3, 30)), 5) == 32)
+    jax.effects_barrier()
+    assert seen == [30.0] * 3

@@ -132,3 +132,24 @@ def test_nan_that_only_a_residual_has(executor: str) -> None:
         assert not slope(f).any()
         with pytest.raises(FloatingPointError, match=r"nan"):
             slope(lambda x, n: f(x - jnp.inf, n))
+
+
+def test_third_derivatives_where_some_examples_do_not_call() -> None:
+    @jr.rec_fn(max_calls=50)
+    def power(x: Any, n: Any) -> Any:
+        return jr.cond(n == 1, lambda: jnp.sin(x), lambda: x * power(x, n - 1))
+
+    def cube(p: Any, x: Any, n: Any) -> Any:
+        return jnp.sum(jax.lax.cond(p, lambda: power(x, n), lambda: x * x * x))
+
+    def plain(p: Any, x: Any, _: Any) -> Any:
+        return jnp.sum(jnp.where(p, x * x * jnp.sin(x), x * x * x))
+
+    def third(f: Any) -> Any:
+        first = jax.grad(f, 1)
+        second = jax.grad(lambda p, x, n: jnp.vdot(first(p, x, n), x), 1)
+        return jax.vmap(jax.grad(lambda p, x, n: jnp.vdot(second(p, x, n), x), 1))
+
+    given = jnp.array([True, False, True]), 1.5 * jnp.ones((3, 20)), jnp.array([3, 3, 3])
+    for run in (third(cube), jax.jit(third(cube))):
+        assert jnp.allclose(run(*given), third(plain)(*given), rtol=1e-4)

@@ -202,7 +202,7 @@ def batched(
 def _makes_same_calls(params: Params, mapped: set[int], size: int) -> bool:
     """Whether all examples make the same calls, which count once."""
     program = params.program
-    if program.is_stepped or program.graph.shows or params.collect or not size:
+    if program.is_stepped or params.collect or not size:
         return False
     return mapped.isdisjoint(params.controlling)
 

@@ -205,7 +205,7 @@ def _reference_jvp(
         plannable = is_plannable(params, operands) and not _compat.is_staged()
         if params.program.is_stepped or plannable:
             return run_reference(params, operands)
-        return compiled("rec", run_rec, params)(*operands)
+        return compiled("rec", run_rec, decide_capacity(params, operands))(*operands)
 
     given = [
         tangents[k] if k in asked else hidden_zero(primals[k], tangents[asked[0]])

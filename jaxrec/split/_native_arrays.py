@@ -92,7 +92,7 @@ def gather(op: Prim, args: Sequence[Registers], to: Emitter) -> list[Registers]:
     params, out = op.eqn.params, op.outputs[0].aval
     numbers, index_type = params["dimension_numbers"], op.inputs[1].aval.dtype
     drops = params["mode"] == GatherScatterMode.FILL_OR_DROP
-    lost = _constants(_fill_value(op), out.dtype, (), to) if drops else None
+    lost = _constants(params["fill_value"], out.dtype, (), to) if drops else None
     blocks = np.empty(indices.shape[:-1], dtype=object)
     for where in np.ndindex(*blocks.shape):
         block = x
@@ -116,17 +116,6 @@ def _is_inside(index: int, dtype: Any, size: int, to: Emitter) -> int:
         return inside
     below = to.emit("LT", dtype, index, to.constant(size, dtype))
     return to.emit("AND", np.bool_, inside, below)
-
-
-def _fill_value(op: Prim) -> Any:
-    value, dtype = op.eqn.params["fill_value"], op.outputs[0].aval.dtype
-    if value is not None:
-        return value
-    if dtype.kind == "b":
-        return True
-    if dtype.kind == "f":
-        return np.nan
-    return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
 
 
 def writes_whole_or_one(op: Prim) -> bool:
