@@ -354,7 +354,8 @@ def rec_fn(
 
     The function may call itself, and other `rec_fn`s that call it back, any number of times: in the
     branches of `jaxrec.cond` or `jaxrec.switch`, in loops of `jax.lax`, in lanes of `jax.vmap`. It
-    is traced once; calls that are ready at the same time run as one batch, across the tree and
+    is traced once, for which Python runs the body a few times, the first of them to learn the
+    type of its results; calls that are ready at the same time run as one batch, across the tree and
     across examples. It works under `jit`, `grad`, `vmap` and the other transformations of JAX.
 
     What it closes over is looked at with every call: where a variable that it names, or a pytree
