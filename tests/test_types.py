@@ -169,3 +169,22 @@ class TestNumbersOfPython:
         assert float(total(parent, x, 2)) == 7.0
         assert float(total(parent, x, jnp.int16(1))) == 3.0
         assert total.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize("size", [3, 70])
+def test_a_body_that_computes_with_64_bits_for_itself(executor, size):
+    def excess(w):
+        with jax.enable_x64(True):
+            near = jnp.where(w.astype(jnp.float64) > 1, jnp.float64(1 + 1e-10), 2.0)
+            return (1e10 * (near - 1)).astype(jnp.float32)
+
+    @jr.rec_fn
+    def last(w, n):
+        return jr.cond(n <= 0, lambda: w * excess(w), lambda: last(w, n - 1) + 1)
+
+    w = jnp.arange(1.0, size + 1)
+    want = jax.jit(excess)(w)
+    with jr.executor(executor):
+        np.testing.assert_allclose(last(w, 2), w * want + 2, rtol=1e-6)
+        np.testing.assert_allclose(jax.grad(lambda w: jnp.sum(last(w, 2)))(w), want, rtol=1e-6)

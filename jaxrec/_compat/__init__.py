@@ -62,6 +62,7 @@ from jaxrec._compat._settings import (
     context,
     setting,
     settings,
+    with_types_of,
     without_checks,
 )
 from jaxrec._compat._tracers import (
@@ -142,6 +143,7 @@ __all__ = [
     "vary_over",
     "weak",
     "with_axes_of",
+    "with_types_of",
     "with_vma",
     "without_checks",
     "without_dead",

@@ -13,7 +13,6 @@ from collections.abc import Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrec import _compat
@@ -229,5 +228,5 @@ def _identity(value: Any) -> Any:
 
 def _read(env: Env, atom: Atom) -> Any:
     if isinstance(atom, Const):
-        return jnp.asarray(atom.value, atom.aval.dtype)
+        return atom.array
     return env[atom]

@@ -22,6 +22,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import JaxprEqn, Primitive
 
@@ -52,6 +54,12 @@ class Const:
 
     value: Any
     aval: ShapedArray
+
+    @property
+    def array(self) -> jax.Array:
+        """As an array of its type, which may be of 64 bits where a body alone has such types."""
+        with _compat.with_types_of([self.aval]):
+            return jnp.asarray(self.value, self.aval.dtype)
 
     def __repr__(self) -> str:
         return str(self.value)

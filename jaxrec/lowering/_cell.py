@@ -190,7 +190,7 @@ def _where_taken(taken: Any, read: Iterable[Value], env: Env) -> Env:
 
 def _value(env: Env, outer_of: Mapping[Value, Value], atom: Atom) -> Any:
     if isinstance(atom, Const):
-        return jnp.asarray(atom.value, atom.aval.dtype)
+        return atom.array
     return env[outer_of.get(atom, atom)]
 
 
