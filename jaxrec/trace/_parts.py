@@ -148,7 +148,7 @@ def _variables(value: Any) -> Mapping[str, Any]:
 
 
 def own(value: Any, name: str) -> Any:
-    """An attribute, without running what an object does when it is asked for one."""
+    """An attribute of an object or its class as it stands there, none that is made when asked for."""
     if isinstance(value, type):
         return of_class(value, name)
     found = _variables(value).get(name)
