@@ -148,7 +148,7 @@ def _variables(value: Any) -> Mapping[str, Any]:
 
 
 def own(value: Any, name: str) -> Any:
-    """An attribute of an object or its class as it stands there, none that is made when asked for."""
+    """An attribute as it stands in an object or its class, not one that is made when asked for."""
     if isinstance(value, type):
         return of_class(value, name)
     found = _variables(value).get(name)
