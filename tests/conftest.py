@@ -21,6 +21,12 @@ QUICK = (
     "--xla_cpu_use_fusion_emitters=false",
 )
 
+TREEBANK = """(3 (3 good) (2 film))
+(1 (0 bad) (2 (2 the) (2 film)))
+(2 (2 a) (2 film))
+(4 (2 it) (4 (3 very) (4 good)))
+"""
+
 
 def known(flags: Iterable[str]) -> list[str]:
     """Those of some flags of XLA that it has: at others it ends the process."""
@@ -131,3 +137,12 @@ def no_tapes(monkeypatch):
         return made
 
     monkeypatch.setattr("jaxrec.primitives._rec.native_jvp", native_jvp)
+
+
+@pytest.fixture
+def treebank(tmp_path):
+    folder = tmp_path / "bank"
+    folder.mkdir()
+    for part in ("train", "dev", "test"):
+        (folder / f"{part}.txt").write_text(TREEBANK, encoding="utf-8")
+    return folder
