@@ -21,8 +21,9 @@ def collect(f: Any, in_axes: Any = None) -> Callable[..., Any]:
         `jax.vmap(f, in_axes)`; arguments by keyword are not mapped), and the calls of all lanes
         together, in depth-first order, each field with a leading axis `[max_calls]`: `calls.args`,
         structured as the arguments by position with None for every leaf that is not a control
-        scalar of a call; `calls.results`; `calls.lane`; `calls.valid`. Calls of other functions of
-        a mutually recursive group are not reported. Differentiable in the results.
+        scalar of a call, or for an argument of a class that takes no None; `calls.results`;
+        `calls.lane`; `calls.valid`. Calls of other functions of a mutually recursive group are not
+        reported. Differentiable in the results.
 
     Raises:
         SignatureError: `f` is not a `rec_fn`, or `in_axes` does not fit the arguments.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from itertools import chain
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -336,6 +338,41 @@ class TestAxesAsGiven:
         assert result.tolist() == [1.5, 0.5]
         assert calls.args[:2] == (None, None)
         assert calls.args[2][calls.valid].tolist() == [0, 1, 2, 1]
+
+    def test_of_a_class_that_takes_arrays_alone(self):
+        @jax.tree_util.register_dataclass
+        @dataclasses.dataclass
+        class Pair:
+            x: Any
+            n: Any
+
+            def __post_init__(self):
+                self.x, self.n = jnp.asarray(self.x), jnp.asarray(self.n)
+
+            @jr.rec_fn
+            def times(self, n):
+                return jr.cond(n == 0, lambda: self.x, lambda: self.times(n - 1) + self.n)
+
+        @jr.rec_fn
+        def outside(pair, n):
+            return jr.cond(n == 0, lambda: pair.x, lambda: outside(pair, n - 1) + pair.n)
+
+        @jr.rec_fn
+        def inside(pair):
+            down = Pair(pair.x, pair.n - 1)
+            return jr.cond(pair.n == 0, lambda: pair.x, lambda: inside(down) + 1.0)
+
+        pair = Pair(2.0, 3)
+        for f in (pair.times, functools.partial(outside, pair)):
+            assert f(2) == 8.0
+        _, calls = jr.collect(pair.times)(2)
+        assert calls.args[0][calls.valid].tolist() == [2, 1, 0]
+        _, calls = jr.collect(outside)(pair, 2)
+        assert calls.args[0] is None
+        assert calls.args[1][calls.valid].tolist() == [2, 1, 0]
+        assert inside(pair) == 5.0
+        with pytest.raises(jr.UnsupportedError, match=r"collect of inside: .*scalars beside it"):
+            jr.collect(inside)(pair)
 
     @pytest.mark.parametrize("axes", [(None, None, 0), 0])
     def test_of_static_arguments(self, axes):

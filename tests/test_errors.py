@@ -405,7 +405,7 @@ def test_what_is_wrong_in_one_body_is_said_of_that_one_alone():
     ("tree", "i", "types"),
     [
         (TREE, 0.0, r"i: float32\[\]"),
-        ({"left": TREE["left"]}, 0, r"tree: {left: int32\[\d\]}, i: int32\[\]"),
+        ({"left": TREE["left"]}, 0, r"tree\['left'\]: int32\[\d\], i: int32\[\]"),
     ],
 )
 def test_an_error_of_a_body_says_whose_it_is(tree, i, types):

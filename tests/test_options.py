@@ -310,7 +310,7 @@ def test_choices_that_are_written_wrongly(choice, message, calls):
             {"a": jax.ShapeDtypeStruct((), jnp.int32)},
             lambda y: y["b"],
             "b",
-            r"\{'a': 'int32\[\]'\}",
+            r"\['a'\]: int32\[\]",
         ),
     ],
 )

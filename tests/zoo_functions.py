@@ -251,6 +251,25 @@ def results_in_a_dataclass(lang: Language) -> Any:
     return fold(lang, leaf, node)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Matrix:
+    entries: Any
+
+    def __post_init__(self) -> None:
+        self.entries = jnp.asarray(self.entries)
+
+
+@program(lambda: (Matrix(normal(75, H, H)), forest(), 0), on_roots)
+def objects_that_convert_their_leaves(lang: Language) -> Any:
+    """Arguments and results of a class that takes arrays alone, and nothing in their place."""
+
+    def node(w, left, right):
+        return Matrix(jnp.tanh(w.entries @ left.entries) - right.entries)
+
+    return fold(lang, lambda w, token: Matrix(w.entries[token % H]), node)
+
+
 @program(lambda: (normal(73, 2, H, H), forest(), 0), on_roots)
 def vmap_in_the_body(lang: Language) -> Any:
     """A transformation inside a body, of code that makes no recursive call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -120,11 +121,9 @@ class Invocation:
         found = cache.current(self._key(signature))
         if found is not None:
             return found
-        examples = jax.tree.unflatten(
-            self._tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in signature.avals]
-        )
+        names = leaf_names(self._definition.arg_names, self._args)
         with _compat.without_mesh():
-            source = TracedProgram(self._definition, examples, signature, self._around)
+            source = TracedProgram(self._definition, names, signature, self._around)
         try:
             self._check_axes(source.axes, source.collectives)
             graph, captured = build_graph(source)
@@ -231,14 +230,32 @@ class Invocation:
         is_mapped = any(a is not None for a in self._axes)
         results = outs[:count]
         result = self._traced.result(results) if is_mapped else self._traced.first_result(results)
-        args = dict(zip(self.program.control, outs[2 * count : -2], strict=True))
         calls = Calls(
-            args=jax.tree.unflatten(self._tree, [args.get(k) for k in range(len(self._leaves))]),
+            args=self._args_of_calls(outs[2 * count : -2]),
             results=self._traced.result(outs[count : 2 * count]),
             lane=outs[-2],
             valid=outs[-1],
         )
         return result, calls
+
+    def _args_of_calls(self, control: Sequence[Any]) -> tuple[Any, ...]:
+        found = dict(zip(self.program.control, control, strict=True))
+        leaves = iter([found.get(k) for k in range(len(self._leaves))])
+        trees = self._tree.children()
+        return tuple(self._shown(t, [*itertools.islice(leaves, t.num_leaves)]) for t in trees)
+
+    def _shown(self, tree: Any, leaves: Sequence[Any]) -> Any:
+        """An argument as calls report it, with None in the places of leaves."""
+        try:
+            return tree.unflatten(leaves)
+        except Exception as error:
+            if all(x is None for x in leaves):
+                return None
+            raise UnsupportedError(
+                f"collect of {self._definition.name}: an argument that holds control scalars is of "
+                "a class that takes no None for its other leaves, as calls.args has them "
+                f"({type(error).__name__}: {error}). Pass the control scalars beside it."
+            ) from error
 
     def known(self, what: str) -> tuple[Params, list[Any]]:
         """The parameters and operands, for a report on their values.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,9 +14,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxprs_in_params
 
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, UnsupportedError
+from jaxrec._texts import listed
 from jaxrec.trace._call import makes_calls
 from jaxrec.trace._instance import Instance
-from jaxrec.trace._signature import show
+from jaxrec.trace._signature import Signature, show
 
 _LOOKED = (
     jax.errors.ConcretizationTypeError,
@@ -25,10 +28,39 @@ _LOOKED = (
 _SAID = ("jaxrec.cond", "rec_fn(memo=True)", "This is from the body of")
 """Words of what is said of a body."""
 
-_MOST_WRITTEN = 200
-"""Characters of the types of an argument in a message."""
-
 _OF_BODIES = (TypeError, ValueError, LookupError, AttributeError, *_LOOKED)
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclasses.dataclass
+class _Leaves:
+    """An argument whose leaves are named as they are in it, for JAX to write of them in errors.
+
+    The argument itself may be of a class that checks or converts its leaves, which then takes
+    arrays, traced ones too, and nothing that stands for an array.
+    """
+
+    leaves: Sequence[Any]
+    keys: tuple[str, ...]
+    tree: Any
+
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        return tuple(zip(self.keys, self.leaves, strict=True)), (self.keys, self.tree)
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, leaves: Sequence[Any]) -> _Leaves:
+        return cls(leaves, *aux)
+
+
+def _arguments(instance: Instance) -> list[_Leaves]:
+    """The arguments of a function, of `jax.ShapeDtypeStruct`s."""
+    args, found = instance.args, []
+    leaves = iter(zip(instance.names, args.leaves, strict=True))
+    for name, tree in zip(instance.definition.arg_names, args.tree.children(), strict=True):
+        own = list(itertools.islice(leaves, tree.num_leaves))
+        keys = tuple(full.removeprefix(name) for full, _ in own)
+        found.append(_Leaves([leaf for _, leaf in own], keys, tree))
+    return found
 
 
 def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
@@ -41,11 +73,15 @@ def trace_body(body: Callable[..., Any], instance: Instance) -> ClosedJaxpr:
     Raises:
         UnsupportedError: the body does something besides computing its result.
     """
-    definition = instance.definition
+    definition, args = instance.definition, _arguments(instance)
+
+    def run(*args: _Leaves) -> Any:
+        return body(*(arg.tree.unflatten(arg.leaves) for arg in args))
+
     if not definition.helper:
-        body = described(body, definition.fun, definition.arg_names)
+        run = described(run, definition.fun, definition.arg_names)
     try:
-        jaxpr = jax.make_jaxpr(body)(*instance.args.shapes)
+        jaxpr = jax.make_jaxpr(run)(*args)
     except _OF_BODIES as error:
         for note in _notes(error, instance):
             error.add_note(note)
@@ -99,21 +135,19 @@ def _notes(error: Exception, instance: Instance) -> Iterator[str]:
         and instance.definition.out is not None
         and not isinstance(error, JaxRecError)
     ):
-        types = jax.tree.unflatten(declared.tree, [aval.str_short() for aval in declared.avals])
+        types = _types(declared.labels, declared)
         yield (
             f"This is from the body of {name}, where a call of {name} gives what out= declares: "
             f"{types}. If that is not what the body returns, correct out=."
         )
     elif not isinstance(error, JaxRecError):
-        types = zip(instance.definition.arg_names, instance.args.shapes, strict=False)
-        shown = ", ".join(f"{argument}: {_written(shape)}" for argument, shape in types)
+        shown = _types(instance.names, instance.args)
         yield f"This is from the body of {name}, traced for {shown}."
 
 
-def _written(shapes: Any) -> str:
-    """The types of an argument, as far as a line has room for them."""
-    text = str(jax.tree.map(show, shapes)).replace("'", "")
-    return text if len(text) <= _MOST_WRITTEN else f"{text[:_MOST_WRITTEN]} ..."
+def _types(names: Sequence[str], of: Signature) -> str:
+    types = map(show, of.avals)
+    return listed([f"{n}: {x}" if n else x for n, x in zip(names, types, strict=True)], ", ")
 
 
 def _advice(name: str, error: Exception) -> str:

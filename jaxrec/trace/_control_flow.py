@@ -275,22 +275,12 @@ def _disagreement(running: Pass, found: Sequence[Signature]) -> str:
     )
 
 
-def _type_of(name: str, branch: Branch, operands: Sequence[Any]) -> Signature:
-    def run(*operands: Any) -> Any:
-        return _result(name, branch, operands)
-
-    names = [f"operand_{k}" for k in range(len(operands))]
-    shapes = to_end(lambda fun: jax.eval_shape(described(fun, branch, names), *operands), run)
-    leaves, tree = jax.tree.flatten(shapes)
-    return Signature(tree, tuple(map(traced_aval, leaves)))
-
-
 def _probe(name: str, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Stands for the result of a choice while types are inferred: zeros of the branches' type."""
     found: list[Signature] = []
     for branch in branches:
         with contextlib.suppress(Unresolved):
-            found.append(_type_of(name, branch, operands))
+            found.append(_traced(name, branch, operands)[1])
     if not found:
         raise Unresolved
     result = found[0]

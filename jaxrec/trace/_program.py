@@ -80,7 +80,7 @@ class TracedProgram:
     def __init__(
         self,
         definition: Definition,
-        args: Sequence[Any],
+        names: tuple[str, ...],
         signature: Signature,
         around: Pass | None = None,
     ) -> None:
@@ -93,7 +93,7 @@ class TracedProgram:
         # That methods are bound to: a body may make some, and run twice.
         self._objects: list[Any] = []
         try:
-            self._trace(definition, leaf_names(definition.arg_names, args), signature)
+            self._trace(definition, names, signature)
         except BaseException:
             self.let_go()
             raise
@@ -292,7 +292,7 @@ class TracedProgram:
             return None
         if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
             try:
-                out = out(*instance.args.shapes)
+                out = out(*jax.tree.unflatten(instance.args.tree, instance.args.leaves))
             except Exception as error:
                 raise SignatureError(
                     f"{instance.name}: out= failed: {type(error).__name__}: {error}. It is called "

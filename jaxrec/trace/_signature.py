@@ -29,10 +29,20 @@ class Signature:
         return Signature(self.tree, tuple(strong(aval) for aval in self.avals))
 
     @property
-    def shapes(self) -> Any:
-        """The pytree with a `jax.ShapeDtypeStruct` for each leaf."""
-        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self.avals]
-        return jax.tree.unflatten(self.tree, shapes)
+    def leaves(self) -> list[jax.ShapeDtypeStruct]:
+        """A `jax.ShapeDtypeStruct` for each leaf; a class of the user's may take arrays alone."""
+        return [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in self.avals]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What Python writes behind a value of this type to get each leaf, such as `.left[0]`."""
+        found: list[str] = []
+
+        def look(leaves: list[Any]) -> None:
+            found.extend(leaf_names([""], [self.tree.unflatten(leaves)]))
+
+        jax.eval_shape(look, self.leaves)
+        return tuple(found)
 
 
 def is_firmer(got: Signature, expected: Signature) -> bool:
@@ -138,14 +148,9 @@ def differences(
         for k, (want, have) in pairs
         if want.shape != have.shape or want.dtype != have.dtype
     ]
-    labels = (names or _leaf_labels(expected.tree)) if found else ()
-    return [f"{labels[k]} {line}" for k, line in found]
-
-
-def _leaf_labels(tree: Any) -> list[str]:
-    leaves = jax.tree.unflatten(tree, range(tree.num_leaves))
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(leaves)]
-    return [f"leaf {path or 0}" for path in paths]
+    if found and not names:
+        names = [f"leaf {label or 0}" for label in expected.labels]
+    return [f"{names[k]} {line}" for k, line in found] if names else []
 
 
 def argument_differences(
