@@ -332,6 +332,32 @@ class TestSecondCall:
         assert "Compiling" not in caplog.text
         assert_close(second, first, 0)
 
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            lambda x, key: jax.random.gamma(key, x),
+            lambda x, key: jax.lax.scan(lambda c, y: (jnp.sin(c * y), None), x, jnp.ones(3))[0],
+            jax.jit(lambda x, key: jax.scipy.special.gammainc(x, 2.0)),
+        ],
+    )
+    @pytest.mark.parametrize("transform", [lambda f: f, jax.grad])
+    def test_operations_that_jax_compiles_anew(self, operation, transform, caplog):
+        @jr.rec_fn
+        def total(x, key, n):
+            y = operation(x, jr.call_key(key))
+            return jr.cond(n <= 0, lambda: y, lambda: y + total(x, key, n - 1))
+
+        def run():
+            return transform(total)(1.5, jax.random.key(0), 3)
+
+        with jr.executor("reference"):
+            first = run()
+            with jax.log_compiles(), caplog.at_level(logging.WARNING, logger="jax"):
+                second = run()
+        assert "Compiling" not in caplog.text
+        assert_close(second, first, 0)
+        assert_close(first, run(), 1e-5)
+
     def test_forests_of_other_sizes_share_programs(self, args):
         f = tree_rnn(JAXREC)
         w, tree, _ = args

@@ -17,7 +17,7 @@ from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
+from jax.extend.core import JaxprEqn, Primitive, jaxprs_in_params
 
 from jaxrec._compat._arrays import aval_of, is_concrete
 from jaxrec._compat._meshes import without_mesh
@@ -172,6 +172,16 @@ def register_lowering_rule(primitive: Primitive, rule: Callable[..., Any]) -> No
 def define_impl(primitive: Primitive) -> None:
     """Evaluates a primitive by compiling it alone."""
     primitive.def_impl(functools.partial(_dispatch.apply_primitive, primitive))
+
+
+def is_compiled_anew(eqn: JaxprEqn) -> bool:
+    """Whether JAX may compile an equation, or a derivative of it, each time it is evaluated alone.
+
+    What it makes of code it keeps under that code, and some is new each time: that of derivatives
+    of loops, and of operations that are evaluated in a way of their own.
+    """
+    rule = getattr(eqn.primitive.impl, "func", None)
+    return rule is not _dispatch.apply_primitive or any(True for _ in jaxprs_in_params(eqn.params))
 
 
 def platforms_of(ctx: Any) -> Sequence[str]:

@@ -9,7 +9,7 @@ differentiable by JAX.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +34,7 @@ from jaxrec.graph._ir import (
 )
 from jaxrec.graph._moving import places_moved
 from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
+from jaxrec.split._cache import Cache
 from jaxrec.split._names import unnamed
 
 Env = dict[Value, Any]
@@ -69,8 +70,10 @@ class Interpreter:
         captured: Sequence[Any],
         limits: Limits,
         taken: Sequence[Collection[Value]] = (),
+        cache: Cache | None = None,
     ) -> None:
         self._graph, self._limits, self._taken = graph, limits, taken
+        self._cache = Cache() if cache is None else cache
         self._captured = dict(zip(graph.captured, captured, strict=True))
         self._open: list[_Open] = []
         self._shared: dict[tuple[Any, ...], int] = {}
@@ -140,12 +143,22 @@ class Interpreter:
         values = [_read(env, a) for a in op.inputs]
         self._check_index(op, values)
         try:
-            taken = places_moved(op, self._taken[self._running.order :])
-            return apply_equation(op.eqn, values, taken, self._ahead(self._running))
+            return self._applied(op, self._running)(*values)
         except Exception as error:
             path = format_path(self._path())
             error.add_note(f"This is from a call of {self._running.name}. Call path: {path}.")
             raise
+
+    def _applied(self, op: Prim, function: Function) -> Callable[..., list[Any]]:
+        """An operation as a function of arrays, which JAX compiles once."""
+        taken, ahead = places_moved(op, self._taken[function.order :]), self._ahead(function)
+
+        def run(*values: Any) -> list[Any]:
+            return apply_equation(op.eqn, values, taken, ahead)
+
+        if op.eqn.effects or not _compat.is_compiled_anew(op.eqn):
+            return run
+        return self._cache.once(("operation", op), lambda: jax.jit(run))
 
     def _choice(self, index: Any, op: Switch, env: Env) -> list[Any]:
         """The results of a choice that differs from example to example of a `vmap` around."""
