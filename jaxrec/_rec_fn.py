@@ -366,8 +366,9 @@ def rec_fn(
     body computes: its calls pass it on. Not seen is what is written in place into a set, a
     `bytearray` or a pytree of more than 1,000 values, and what is reached otherwise, as by default
     arguments, imports in the body, `getattr` with a computed name, a context variable, a weak
-    reference, or a helper that `jax.jit` has compiled. What is written in place into a NumPy array
-    may be seen or not, as in all of JAX: pass such an array as an argument.
+    reference, a helper that `jax.jit` has compiled, or a library's function that takes an object
+    (its own methods and properties count). What is written in place into a NumPy array may be seen
+    or not, as in all of JAX: pass such an array as an argument.
 
     Args:
         fun: a pure function of pytrees of arrays.

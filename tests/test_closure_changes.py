@@ -14,6 +14,23 @@ DEEP = (
     "import types\nm = types.ModuleType('m')\nm.sub = types.ModuleType('sub')\n"
     "m.sub.deep = types.ModuleType('deep')\nm.sub.deep.gain = 2.0\n"
 )
+INSTALLED = """
+import site, sys, types
+lib = sys.modules['installed'] = types.ModuleType('installed')
+lib.__file__ = site.getsitepackages()[0] + '/installed.py'
+exec('''
+class Variable:
+    def __init__(self, value): self._held = value
+    def get(self): return self._held
+    @property
+    def value(self): return self._held
+    @value.setter
+    def value(self, new): self._held = new
+class Layer:
+    def __init__(self, gain): self._gain = gain
+    def __call__(self, x): return x * self._gain.value
+''', vars(lib))
+"""
 CHANGED = {
     "a default of the class": (
         "class C: gain = 2.0\nc = C()\n"
@@ -148,6 +165,26 @@ CHANGED = {
         "     ' def __setattr__(self, k, v): self._f[k] = v\\n', vars(m))\n"
         "c = m.C()\nc.gain = 2.0\ndef body(x): return x * c.gain",
         "c.gain = 5.0",
+    ),
+    "behind a property of an object of a library": (
+        INSTALLED + "p = lib.Variable(2.0)\ndef body(x): return x * p.value",
+        "p.value = 5.0",
+    ),
+    "behind a method of an object of a library": (
+        INSTALLED + "p = lib.Variable(2.0)\ndef body(x): return x * p.get()",
+        "p.value = 5.0",
+    ),
+    "behind a method that is inherited from a library": (
+        INSTALLED + "class C(lib.Variable): pass\nc = C(2.0)\ndef body(x): return x * c.get()",
+        "c.value = 5.0",
+    ),
+    "an object that an object of a library calls": (
+        INSTALLED + "p = lib.Variable(2.0)\nlayer = lib.Layer(p)\ndef body(x): return layer(x)",
+        "p.value = 5.0",
+    ),
+    "an object that is called by one of a library and not by another": (
+        INSTALLED + "p = lib.Variable(2.0)\nc = [p, lib.Layer(p)]\ndef body(x): return c[1](x)",
+        "p.value = 5.0",
     ),
     "a slot of an object that makes attributes up": (
         "class C:\n __slots__ = ('gain',)\n def __getattr__(self, k): return 1.0\nc = C()\n"

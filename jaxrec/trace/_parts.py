@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrec.trace._libraries import is_library
+
 MISSING = object()
 """What stands where there is no variable and no attribute."""
 
@@ -46,12 +48,13 @@ class Look:
     def __init__(self, attributes: frozenset[str]) -> None:
         self._attributes = attributes
         self._seen: dict[int, tuple[Any, list[Any]]] = {}
-        self._of_classes: dict[type, frozenset[str]] = {}
+        self._of_classes: dict[type, tuple[frozenset[str], bool]] = {}
 
     def inside(self, value: Any) -> list[Any]:
         """What may change in a value: itself, or its parts and structure, and attributes.
 
-        Of what has very many parts it is the value alone.
+        Code of a library, which is not followed, may read all attributes of what it belongs to. Of
+        what has very many parts it is the value alone.
         """
         seen = self._seen.get(id(value))
         if seen is None:
@@ -64,39 +67,47 @@ class Look:
 
     def _inside(self, value: Any) -> list[Any]:
         found: list[Any] = []
-        pending, seen = [value], set[int]()
+        pending, seen = [(value, False)], dict[int, bool]()
         while pending:
-            x = pending.pop()
-            if isinstance(x, WHOLE) or id(x) in seen:
+            x, is_read = pending.pop()  # whether code of a library may read all that it has
+            if isinstance(x, WHOLE) or seen.get(id(x)) in (True, is_read):
                 found.append(x)
                 continue
-            seen.add(id(x))
+            is_read = seen[id(x)] = is_read or self._of_class(type(x))[1]
             level, is_open = _level(x), x is value or not isinstance(x, _OPAQUE)
             if level is not None:
                 structure, parts = [type(x), level[1]], list(level[0])
             else:
-                structure, parts = [x], self._parts(x) if is_open else []
+                structure, parts = [x], self._parts(x, is_read) if is_open else []
             if len(found) + len(pending) + len(parts) > _MOST:
                 structure, parts = [x], []
             found += structure
-            pending += reversed(parts)
+            pending += ((part, is_read) for part in reversed(parts))
         return found
 
-    def _parts(self, value: Any) -> list[Any]:
+    def _parts(self, value: Any, are_all: bool) -> list[Any]:
         """The attributes of an object, less those of functions; all, if it makes some up."""
         if own(value, "__wrapped__") is not None:
             return []
-        names = self._of_class(type(value)).union(_variables(value))
-        if of_class(type(value), "__getattr__") is None:
+        names = self._of_class(type(value))[0].union(_variables(value))
+        if not are_all and of_class(type(value), "__getattr__") is None:
             names &= self._attributes
         return [x for name in sorted(names) if (x := attribute(value, name)) is not MISSING]
 
-    def _of_class(self, kind: type) -> frozenset[str]:
-        """The attributes that a class has for its objects."""
+    def _of_class(self, kind: type) -> tuple[frozenset[str], bool]:
+        """The attributes that a class has for its objects, and whether a library has made one."""
         if kind not in self._of_classes:
             has = (self._attributes.intersection(vars(base)) for base in kind.__mro__)
-            self._of_classes[kind] = frozenset().union(*has)
+            names = frozenset[str]().union(*has)
+            of_library = any(_is_code_of_library(of_class(kind, name)) for name in names)
+            self._of_classes[kind] = names, of_library
         return self._of_classes[kind]
+
+
+def _is_code_of_library(value: Any) -> bool:
+    """Whether something in a class is a method or a property that a library makes."""
+    code = value.fget if isinstance(value, property) else value
+    return isinstance(code, FunctionType) and is_library(code.__globals__)
 
 
 def _level(value: Any) -> tuple[Iterable[Any], Any] | None:

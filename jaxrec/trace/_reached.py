@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import site
-import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -15,18 +11,11 @@ import jax
 
 from jaxrec.trace._code import chains, codes, global_names, names
 from jaxrec.trace._instance import Identity
+from jaxrec.trace._libraries import is_library, is_of_library
 from jaxrec.trace._parts import MISSING, WHOLE, Look, attribute, of_class, own
 
 Place = Mapping[str, Any] | CellType | Identity
 """Where a variable is: those of a module or of a class, one of a function, or an object."""
-
-_LIBRARIES = frozenset(
-    (*sys.builtin_module_names, "jax", "jaxlib", "jaxrec", "numpy", "flax", "optax")
-)
-
-_MADE_BY_CODE = 1 << 9
-"""The flag of a class that Python code has made, as C's `Py_TPFLAGS_HEAPTYPE`."""
-
 
 _MAKING = frozenset(("__init__", "__new__", "__del__"))
 """Methods that run where an object is made, or goes."""
@@ -199,7 +188,7 @@ def _classes(values: Iterable[Any], attributes: frozenset[str]) -> list[type]:
     pending = list(filter(None, map(_class, values)))
     while pending:
         kind = pending.pop()
-        if kind not in found and not _is_of_library(kind):
+        if kind not in found and not is_of_library(kind):
             found[kind] = None
             inner = (vars(kind).get(name) for name in attributes)
             pending += [*kind.__bases__, *(x for x in inner if isinstance(x, type))]
@@ -250,26 +239,3 @@ def _is_followed(value: Any, home: Mapping[str, Any]) -> bool:
     """Whether a value is a function of the user's or of a module, or wraps or binds one."""
     spaces = (x.__globals__ for x in _inward(value) if isinstance(x, FunctionType))
     return any(space is home or not is_library(space) for space in spaces)
-
-
-def is_library(space: Mapping[str, Any]) -> bool:
-    """Whether the variables are those of a module that is installed, and so stays what it is."""
-    name, file = space.get("__name__"), space.get("__file__")
-    return isinstance(name, str) and _is_installed(name, file)
-
-
-@functools.cache
-def _is_installed(name: str, file: str | None) -> bool:
-    if name.partition(".")[0] in _LIBRARIES:
-        return True
-    folders = sysconfig.get_path("stdlib"), *site.getsitepackages(), site.getusersitepackages()
-    return file is not None and file.startswith(tuple(f"{folder}{os.sep}" for folder in folders))
-
-
-def _is_of_library(kind: type) -> bool:
-    if not kind.__flags__ & _MADE_BY_CODE:
-        return True
-    if kind.__module__ == "builtins":  # where code is run that says no other name
-        return False
-    module = sys.modules.get(kind.__module__)
-    return module is not None and is_library(vars(module))
