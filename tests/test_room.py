@@ -134,6 +134,55 @@ class TestPlanned:
         assert f.cache_info().compilations > before
 
 
+class TestCounted:
+    """Under `jit`, where all is known that decides the calls, and not all that cells read."""
+
+    WORDS = jnp.array([0, 3, 1, 4, 2, 0])
+    RULES = normal(81, 6, 6)
+
+    @pytest.mark.parametrize(
+        "transform",
+        [
+            lambda f: f,
+            lambda f: jax.grad(lambda words, rules: jnp.sum(f(words, rules)), 1),
+            jax.checkpoint,
+            lambda f: jax.vmap(lambda k, rules: f((TestCounted.WORDS + k) % 6, rules), (0, None)),
+        ],
+        ids=["value", "gradient", "checkpoint", "vmap"],
+    )
+    @pytest.mark.parametrize("span", [(0, 6), (2, 5)])
+    def test_arrays_that_data_alone_reads(self, transform, span):
+        """The inside algorithm: calls are spans of words."""
+
+        @jr.rec_fn(memo=True)
+        def inside(words, rules, i, j):
+            def split(k, found):
+                return found + jnp.sin(inside(words, rules, i, k) * inside(words, rules, k, j))
+
+            def longer():
+                return jax.lax.fori_loop(i + 1, j, split, jnp.zeros(6))
+
+            return jr.cond(j - i <= 1, lambda: rules[words[i]], longer)
+
+        run = transform(lambda words, rules: inside(words, rules, *span))
+        args = self.WORDS, self.RULES
+        assert_close(jax.jit(run)(*args), run(*args), 1e-5)
+
+    def test_arrays_that_tell_shared_calls_apart(self):
+        """How many there are follows from their values, though they decide no choice."""
+
+        @jr.rec_fn(memo=True)
+        def share(words, rules, i, k):
+            def node():
+                down = share(words, rules, i - 1, words[i])
+                return jnp.sin(down) + share(words, rules, i - 1, 0)
+
+            return jr.cond(i < 0, lambda: rules[k], node)
+
+        run = jax.jit(lambda words: share(words, self.RULES, 3, 0))
+        assert_close(run(self.WORDS), share(self.WORDS, self.RULES, 3, 0), 1e-5)
+
+
 class TestStepped:
     def test_other_numbers_of_calls_compile_nothing(self):
         f = halving()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -52,11 +52,18 @@ def limits_of(params: Params) -> Limits:
 
 def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
     """Whether the schedule follows from values that are known now."""
-    program = params.program
-    if program.is_stepped:
-        return False
-    control = [operands[k] for k in params.controlling]
-    return all(map(_compat.is_concrete, control))
+    return _is_known(params, operands, params.controlling)
+
+
+def is_countable(params: Params, operands: Sequence[Any]) -> bool:
+    """Whether the number of calls does, if not the schedule: cells may read more of control."""
+    counting = params.program.counting
+    return _is_known(params, operands, [k for k in params.controlling if k in counting])
+
+
+def _is_known(params: Params, operands: Sequence[Any], positions: Iterable[int]) -> bool:
+    is_planned = not params.program.is_stepped
+    return is_planned and all(_compat.is_concrete(operands[k]) for k in positions)
 
 
 def planned(

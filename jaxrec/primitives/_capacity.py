@@ -7,11 +7,18 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
 from jaxrec._host_options import host_options
 from jaxrec.executors.host._stepped import step_forward
-from jaxrec.invocation._bounds import derived_bound, is_plannable, layout_for_planning, planned
+from jaxrec.invocation._bounds import (
+    derived_bound,
+    is_countable,
+    layout_for_planning,
+    planned,
+)
 from jaxrec.invocation._params import Params, run_invocation
 from jaxrec.primitives._alike import Batched, batched
 from jaxrec.primitives._batching import Batch
@@ -72,10 +79,20 @@ def _no_bound(params: Params) -> str:
 
 def _known_calls(params: Params, operands: Sequence[Any]) -> int | None:
     """The calls of an invocation whose schedule follows from known values, or None."""
-    if is_plannable(params, operands):
-        return plan_now(params, operands, waves=False).num_calls
+    if is_countable(params, operands):
+        return plan_now(params, _with_zeros(params, operands), waves=False).num_calls
     is_runnable = params.program.is_stepped and all(map(_compat.is_concrete, operands))
     return _count_calls(params, operands) if is_runnable and params.declared is None else None
+
+
+def _with_zeros(params: Params, operands: Sequence[Any]) -> list[Any]:
+    """The operands with zeros for what control reads, is not known and decides no call."""
+    found = list(operands)
+    for k in params.controlling:
+        if not _compat.is_concrete(found[k]):
+            aval = _compat.aval_of(found[k])
+            found[k] = np.zeros(aval.shape, aval.dtype)
+    return found
 
 
 def _calls_of_examples(params: Params, operands: Sequence[Any]) -> int | None:
@@ -123,7 +140,7 @@ def _decided(params: Params, batch: Batch, ran: bool) -> Params:
     if is_batched and not ran:
         return sized
     tells = params.declared is not None or params.program.is_stepped
-    if tells or is_plannable(batch.params, batch.operands):
+    if tells or is_countable(batch.params, batch.operands):
         return decide_capacity(batch.params, batch.operands)
     if is_batched:
         with contextlib.suppress(CapacityError):

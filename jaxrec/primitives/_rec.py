@@ -16,7 +16,7 @@ from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
-from jaxrec.invocation._bounds import has_no_bound, is_plannable
+from jaxrec.invocation._bounds import has_no_bound, is_countable, is_plannable
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, run_invocation, with_schedule
 from jaxrec.invocation._results import differentiable, outcome, outcome_types
@@ -52,7 +52,7 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     """Invokes a recursive function; see `jaxrec/primitives/_primitives.py`."""
     if _compat.evaluates_now() and all(map(_compat.is_concrete, operands)):
         return _rec_impl(*operands, params=params)
-    if _has_to_be_bounded(params, operands) and is_plannable(params, operands):
+    if _has_to_be_bounded(params, operands) and is_countable(params, operands):
         with contextlib.suppress(JaxRecError):  # perhaps it never runs
             params = decide_capacity(params, operands)
     vma = _compat.common_vma([_compat.aval_of(x) for x in operands])

@@ -116,7 +116,7 @@ def bind(graph: Graph, outer_of: dict[Value, Value]) -> Binding:
                 binding,
                 demanded=demand.values,
                 imports=demand.imports,
-                deciding=_deciding_values(graph),
+                deciding=_following(graph, _choices(graph)),
             )
             return dataclasses.replace(binding, compared=compared(graph, binding, rounded))
         kept |= demand.params
@@ -238,13 +238,25 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
     return frozenset(seen)
 
 
-def _deciding_values(graph: Graph) -> frozenset[Value]:
-    """The values that decide which calls are made.
+def counting(graph: Graph, binding: Binding) -> frozenset[Value]:
+    """The values of control that the number of calls follows from.
 
-    An index that such a value is read at must be in range; others read what JAX reads.
+    They decide which are made, or tell those that are equal.
     """
-    choices = [op for op in graph.ops if isinstance(op, Switch)]
-    todo: list[Atom] = [op.index for op in choices if has_call(op)]
+    shared = [p for f in graph.functions if f.memo for p in f.params if not p.aval.shape]
+    return _following(graph, [*_choices(graph), *filter(binding.is_control, shared)])
+
+
+def _choices(graph: Graph) -> list[Atom]:
+    """What decides which calls are made.
+
+    An index that it follows from must be in range; others read what JAX reads.
+    """
+    return [op.index for op in graph.ops if isinstance(op, Switch) and has_call(op)]
+
+
+def _following(graph: Graph, todo: list[Atom]) -> frozenset[Value]:
+    """Some values and those that they follow from."""
     seen: set[Value] = set()
     while todo:
         atom = todo.pop()
