@@ -188,3 +188,51 @@ def test_a_body_that_computes_with_64_bits_for_itself(executor, size):
     with jr.executor(executor):
         np.testing.assert_allclose(last(w, 2), w * want + 2, rtol=1e-6)
         np.testing.assert_allclose(jax.grad(lambda w: jnp.sum(last(w, 2)))(w), want, rtol=1e-6)
+
+
+def widened(x):
+    with jax.enable_x64(True):
+        return x.astype(jnp.float64) * (1 + 1e-10)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_a_choice_of_64_bits_in_a_body(executor):
+    @jr.rec_fn
+    def excess(w, n):
+        def again():
+            rest = excess(w, n - 1)
+            with jax.enable_x64(True):
+                return 1 + 1e-10 * rest.astype(jnp.float64)
+
+        near = jr.cond(n <= 0, lambda: widened(w), again)
+        with jax.enable_x64(True):
+            return (1e10 * (near - 1)).astype(jnp.float32)
+
+    w = jnp.ones(3)
+    with jr.executor(executor):
+        np.testing.assert_allclose(excess(w, 2), w, rtol=1e-6)
+        slopes = jax.grad(lambda w: jnp.sum(excess(w, 2)))(w)
+        np.testing.assert_allclose(slopes, 1e10 * w, rtol=1e-6)
+
+
+def test_calls_that_take_or_return_64_bits_where_they_are_off():
+    @jr.rec_fn
+    def taking(w, n):
+        return jr.cond(n <= 0, lambda: w.astype(jnp.float32), lambda: taking(w, n - 1))
+
+    @jr.rec_fn
+    def giving(w, n):
+        return taking(widened(w), n)
+
+    @jr.rec_fn
+    def returning(w, n):
+        return jr.cond(n <= 0, lambda: widened(w), lambda: returning(w, n - 1))
+
+    for f, what in (
+        (giving, r"argument w of taking is float64\[3\], .* where giving is called"),
+        (returning, r"a result of returning is float64\[3\], .* where returning is called"),
+    ):
+        with pytest.raises(jr.SignatureError, match=what):
+            f(jnp.ones(3), 2)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(returning(jnp.ones(3), 2) - 1, 1e-10, rtol=1e-5)

@@ -61,6 +61,7 @@ from jaxrec._compat._rules import (
 from jaxrec._compat._settings import (
     compiled_count,
     context,
+    is_wide,
     setting,
     settings,
     with_types_of,
@@ -115,6 +116,7 @@ __all__ = [
     "is_staged",
     "is_uncommitted",
     "is_undefined_primal",
+    "is_wide",
     "keep_weakly",
     "leaves_keys",
     "let_go_of",

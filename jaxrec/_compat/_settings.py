@@ -31,13 +31,18 @@ def settings(without: type) -> tuple[Any, ...]:
     return tuple(x for x in _trace_context() if not isinstance(x, left_out))
 
 
+def is_wide(value: Any) -> bool:
+    """Whether a value, or one of a type, has 64-bit elements."""
+    return getattr(value, "dtype", None) in _WIDE
+
+
 def with_types_of(values: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
     """A context that has 64-bit types if some value has one.
 
     A pullback may be called outside of the `jax.enable_x64` that it was made in.
     """
-    is_wide = any(getattr(x, "dtype", None) in _WIDE and not _is_numpy(x) for x in values)
-    return jax.enable_x64(True) if is_wide else contextlib.nullcontext()
+    are_wide = any(is_wide(x) and not _is_numpy(x) for x in values)
+    return jax.enable_x64(True) if are_wide else contextlib.nullcontext()
 
 
 def _is_numpy(value: Any) -> bool:

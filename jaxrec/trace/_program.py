@@ -47,6 +47,7 @@ from jaxrec.trace._signature import (
     leaf_aval,
     leaf_names,
     result_aval,
+    show,
     strong,
     traced_aval,
 )
@@ -86,7 +87,8 @@ class TracedProgram:
     ) -> None:
         if around is not None:
             _check_apart(definition, around)
-        self._around = around
+        self._around, self._name = around, definition.name
+        self._has_wide_types = _compat.setting("jax_enable_x64")
         self._widened: dict[tuple[Definition, Signature], Signature] = {}
         self._widenings: list[str] = []
         self._made: list[Instance] = []
@@ -199,6 +201,7 @@ class TracedProgram:
         names: tuple[str, ...],
         caller: Instance | None,
     ) -> Instance:
+        self._check_width(args.avals, [f"argument {n} of {definition.name}" for n in names])
         is_found_again = not definition.helper and caller is not None  # else only by itself
         closure = closure_of([definition], [args.tree]) if is_found_again else None
         instance = Instance(len(self.instances), definition, args, names, closure, caller)
@@ -212,6 +215,17 @@ class TracedProgram:
         if sum(x.args == args for x in known) > _MAX_ALIKE:
             raise UnsupportedError(ever_changing(instance))
         return instance
+
+    def _check_width(self, avals: Sequence[ShapedArray], where: Sequence[str]) -> None:
+        """Checks that calls take and return types that JAX has where the entry is called."""
+        for aval, name in zip(avals, where, strict=True):
+            if _compat.is_wide(aval) and not (self._has_wide_types or aval.weak_type):
+                raise SignatureError(
+                    f"{name} is {show(aval)}, and types of 64 bits are off where "
+                    f"{self._name} is called. A body may compute with them for itself, in a "
+                    "with jax.enable_x64(True): convert what it passes on or returns. Calls take "
+                    "and return them with jax.config.update('jax_enable_x64', True)."
+                )
 
     def callee(
         self,
@@ -370,6 +384,7 @@ class TracedProgram:
             outs = self._as_declared(instance, tree, outs)
             trees.append(tree)
             avals.extend(result_aval(instance.name, x) for x in outs)
+            self._check_width(avals, [f"a result of {instance.name}"] * len(avals))
             return outs
 
         running = Pass(self, instance, probing)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from jaxrec._compat import aval_of
+from jaxrec._compat import aval_of, with_types_of
 from jaxrec._errors import SignatureError, UnsupportedError
 from jaxrec._texts import cut
 
@@ -249,7 +249,8 @@ def traced_aval(leaf: Any) -> ShapedArray:
 def placeholder(aval: ShapedArray) -> Any:
     """An array of a type, used while only types matter; weak exactly if the type is."""
     if not aval.weak_type:
-        return jax.lax.full(aval.shape, 0, aval.dtype)
+        with with_types_of([aval]):
+            return jax.lax.full(aval.shape, 0, aval.dtype)
     zero = jnp.asarray(np.zeros((), aval.dtype).item())  # of a number of Python: weak
     return jnp.broadcast_to(
         zero.astype(aval.dtype) if zero.dtype != aval.dtype else zero, aval.shape
