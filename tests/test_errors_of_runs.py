@@ -197,6 +197,14 @@ class TestCapacity:
         with pytest.raises(jr.CapacityError, match=r"of count must be bounded.*max_calls=\.\.\."):
             jax.jit(counting(lambda f, x, n: sine(f(x * 2, n - 1))))(ONE, 3)
 
+    def test_no_bound_for_scalars_of_an_operation_that_their_machine_lacks(self):
+        double = counting(lambda f, x, n: jax.scipy.special.gammaln(f(x, n - 1)))
+        with pytest.raises(jr.CapacityError, match=r"must be bounded.* not compute lgamma\."):
+            jax.jit(double)(2.5, 3)
+        with pytest.raises(jr.CapacityError, match="with_options") as caught:
+            jax.jit(double)(jnp.ones(70), 3)
+        assert "machine" not in str(caught.value)
+
     def test_no_bound_on_executor_reference(self):
         double = counting(lambda f, x, n: 2 * f(x, n - 1))
         assert jax.jit(double)(1.0, 3) == 8.0

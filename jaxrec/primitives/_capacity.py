@@ -26,6 +26,7 @@ from jaxrec.primitives._primitives import run_compiled
 from jaxrec.schedule._layout import Layout, bucket
 from jaxrec.schedule._limits import stepped_limits
 from jaxrec.schedule._widths import power_of_two
+from jaxrec.split._native import unknown_operation
 
 _ROOM, _ROOM_OF_LANE = 1 << 12, 1 << 4
 """Calls, in all and of each lane, for which an eager stepped invocation gets room before it gets as
@@ -74,6 +75,9 @@ def _no_bound(params: Params) -> str:
     )
     if params.executor == "reference" and params.program.native is not None:
         message += f' Executor "graph" needs none for {params.program.name}.'
+    unknown = unknown_operation(params.program.graph, params.program.binding)
+    if unknown is not None:
+        message += f" The machine for scalars, which needs none, does not compute {unknown}."
     return message
 
 

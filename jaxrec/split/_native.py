@@ -65,7 +65,7 @@ class NativeProgram:
 
 
 class _NotScalarError(Exception):
-    """The graph needs a value that the machine cannot compute."""
+    """The graph needs a value that the machine cannot compute, because of an operation if given."""
 
 
 def compile_native(
@@ -97,6 +97,16 @@ def compile_native(
         roots=tuple(entry.params.index(p) for p in scope.passed(entry)),
         outers=tuple(scope.table.values),
     )
+
+
+def unknown_operation(graph: Graph, binding: Binding) -> str | None:
+    """An operation of scalars that the machine does not know, if one keeps it from a graph."""
+    try:
+        _Scope(graph, binding, ()).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
+    except _NotScalarError as error:
+        scalars = (op.name for op in error.args if all(a.aval.ndim == 0 for a in op.inputs))
+        return next(scalars, None)
+    return None
 
 
 class _Scope:
@@ -160,7 +170,7 @@ class _Scope:
         if self.arrays.is_load(op):
             return op.inputs[1:]
         if not is_known(op):
-            raise _NotScalarError
+            raise _NotScalarError(op)
         return op.inputs
 
 
