@@ -27,40 +27,67 @@ bool is_packed(ffi::DataType type) {
   }
 }
 
-// Rows and elements of a row.
-bool split(const ffi::AnyBuffer& buffer, int64_t& rows, int64_t& row_size) {
-  if (buffer.dimensions().size() == 0) return false;
-  rows = buffer.dimensions()[0];
-  row_size = 1;
-  for (size_t i = 1; i < buffer.dimensions().size(); ++i) row_size *= buffer.dimensions()[i];
+// Several tapes of one shape, one after the other: how many, the rows of each, elements of a row.
+struct Tapes {
+  int64_t count = 1, rows = 0, row_size = 1;
+
+  int64_t size() const { return rows * row_size; }
+};
+
+// Reads the shape of one tape, or of a stack of tapes, whose first axis says which.
+bool split(const ffi::AnyBuffer& buffer, bool is_stack, Tapes& tapes) {
+  const auto dimensions = buffer.dimensions();
+  const size_t first = is_stack ? 1 : 0;
+  if (dimensions.size() <= first) return false;
+  if (is_stack) tapes.count = dimensions[0];
+  tapes.rows = dimensions[first];
+  for (size_t i = first + 1; i < dimensions.size(); ++i) tapes.row_size *= dimensions[i];
   return true;
 }
 
-Status gather(const ffi::AnyBuffer& tape, Span<const int32_t> rows,
-              ffi::Result<ffi::AnyBuffer> out) {
-  int64_t tape_rows = 0, row_size = 0, out_rows = 0, out_size = 0;
-  const bool fits = split(tape, tape_rows, row_size) && split(*out, out_rows, out_size) &&
-                    row_size == out_size && out_rows == static_cast<int64_t>(rows.size()) &&
-                    tape.element_type() == out->element_type();
-  if (!fits || is_packed(tape.element_type()))
+// Reads the shapes of tapes, and of as many results of so many rows; false if they do not fit.
+bool fit(const ffi::AnyBuffer& in, ffi::Result<ffi::AnyBuffer> out, bool is_stack, size_t rows,
+         Tapes& tapes, Tapes& results) {
+  return split(in, is_stack, tapes) && split(*out, is_stack, results) &&
+         tapes.count == results.count && tapes.row_size == results.row_size &&
+         results.rows == static_cast<int64_t>(rows) && in.element_type() == out->element_type();
+}
+
+Status gather(const ffi::AnyBuffer& tape, Span<const int32_t> rows, ffi::Result<ffi::AnyBuffer> out,
+              bool is_stack = false) {
+  Tapes tapes, results;
+  if (!fit(tape, out, is_stack, rows.size(), tapes, results) || is_packed(tape.element_type()))
     return program_error("the rows gathered are not rows of the tape");
-  const int64_t bytes = row_size * static_cast<int64_t>(ffi::ByteWidth(tape.element_type()));
-  return gather_rows(static_cast<const char*>(tape.untyped_data()), tape_rows, bytes, rows,
-                     static_cast<char*>(out->untyped_data()));
+  const auto width = static_cast<int64_t>(ffi::ByteWidth(tape.element_type()));
+  for (int64_t k = 0; k < tapes.count; ++k) {
+    const char* from = static_cast<const char*>(tape.untyped_data()) + k * tapes.size() * width;
+    char* to = static_cast<char*>(out->untyped_data()) + k * results.size() * width;
+    const Status status = gather_rows(from, tapes.rows, tapes.row_size * width, rows, to);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+template <class T>
+Status sum_each(const Tapes& tapes, const Tapes& results, const T* from,
+                Span<const int32_t> readers, Span<const int32_t> pointers, T* to) {
+  for (int64_t k = 0; k < tapes.count; ++k, from += tapes.size(), to += results.size()) {
+    const Status status = sum_rows(from, tapes.rows, tapes.row_size, readers, pointers, to);
+    if (!status.ok()) return status;
+  }
+  return {};
 }
 
 Status sum(const ffi::AnyBuffer& tape, Span<const int32_t> readers, Span<const int32_t> pointers,
-           ffi::Result<ffi::AnyBuffer> out) {
-  int64_t tape_rows = 0, row_size = 0, out_rows = 0, out_size = 0;
-  const bool fits = split(tape, tape_rows, row_size) && split(*out, out_rows, out_size) &&
-                    row_size == out_size && out_rows + 1 == static_cast<int64_t>(pointers.size()) &&
-                    tape.element_type() == out->element_type();
-  if (!fits) return program_error("the rows summed are not rows of the tape");
+           ffi::Result<ffi::AnyBuffer> out, bool is_stack = false) {
+  Tapes tapes, results;
+  if (pointers.size() == 0 || !fit(tape, out, is_stack, pointers.size() - 1, tapes, results))
+    return program_error("the rows summed are not rows of the tape");
   if (tape.element_type() == ffi::F32)
-    return sum_rows(tape.typed_data<float>(), tape_rows, row_size, readers, pointers,
+    return sum_each(tapes, results, tape.typed_data<float>(), readers, pointers,
                     out->typed_data<float>());
   if (tape.element_type() == ffi::F64)
-    return sum_rows(tape.typed_data<double>(), tape_rows, row_size, readers, pointers,
+    return sum_each(tapes, results, tape.typed_data<double>(), readers, pointers,
                     out->typed_data<double>());
   return program_error("cotangents of a type that is neither float32 nor float64");
 }
@@ -69,8 +96,13 @@ Status sum(const ffi::AnyBuffer& tape, Span<const int32_t> readers, Span<const i
 class WaveReader {
  public:
   WaveReader(const Numbers& waves, int32_t number, ffi::RemainingArgs args,
-             ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets)
-      : waves_(waves), number_(number), args_(args), wave_(wave), rets_(rets) {}
+             ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets, bool is_stack)
+      : waves_(waves),
+        number_(number),
+        args_(args),
+        wave_(wave),
+        rets_(rets),
+        is_stack_(is_stack) {}
 
   Status run(int64_t gathers, int64_t sums, int64_t first, int64_t calls) {
     if (Status status = find(first, calls); !status.ok()) return status;
@@ -103,7 +135,7 @@ class WaveReader {
     if (!tape.has_value() || !table.has_value() || !out.has_value()) return wrong_arguments();
     Span<const int32_t> rows;
     if (!own_rows(*table, **out, 0, rows)) return wrong_arguments();
-    return gather(*tape, rows, *out);
+    return gather(*tape, rows, *out, is_stack_);
   }
 
   Status add() {
@@ -115,14 +147,15 @@ class WaveReader {
       return wrong_arguments();
     Span<const int32_t> pointers;
     if (!own_rows(*table, **out, 1, pointers)) return wrong_arguments();
-    return sum(*tape, view(*readers), pointers, *out);
+    return sum(*tape, view(*readers), pointers, *out, is_stack_);
   }
 
   // The wave's rows of a table, and some more; false if it has them not.
   bool own_rows(const Rows& table, const ffi::AnyBuffer& out, int64_t more,
                 Span<const int32_t>& rows) const {
-    if (out.dimensions().size() == 0) return false;
-    const int64_t width = out.dimensions()[0];
+    Tapes results;
+    if (!split(out, is_stack_, results)) return false;
+    const int64_t width = results.rows;
     const int64_t start = is_right_aligned_ ? start_ + calls_ - width : start_;
     if (start < 0 || start + width + more > static_cast<int64_t>(table.element_count()))
       return false;
@@ -137,6 +170,7 @@ class WaveReader {
   ffi::RemainingArgs args_;
   ffi::Result<ffi::BufferR1<ffi::S32>> wave_;
   ffi::RemainingRets rets_;
+  bool is_stack_;
   size_t next_arg_ = 0, next_ret_ = 0;
   int64_t start_ = 0, calls_ = 0;
   bool is_right_aligned_ = false;
@@ -155,8 +189,8 @@ ffi::Error read_impl(Numbers waves, ffi::BufferR0<ffi::S32> number, ffi::Remaini
                      ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets,
                      ffi::Span<const int64_t> place) {
   return handle([&]() -> Status {
-    if (place.size() != 4) return program_error("the place of a wave has four numbers");
-    return WaveReader(waves, *number.typed_data(), args, wave, rets)
+    if (place.size() != 5) return program_error("the place of a wave has five numbers");
+    return WaveReader(waves, *number.typed_data(), args, wave, rets, place[4] != 0)
         .run(place[0], place[1], place[2], place[3]);
   });
 }

@@ -144,7 +144,7 @@ def _merged(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _read(place: Place, is_ordered: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
-    on_cpu = functools.partial(_by_handler, place)
+    on_cpu = functools.partial(_by_handler, place, False)
     elsewhere = functools.partial(_by_xla, place, is_ordered)
     return lax.platform_dependent(given, cpu=on_cpu, default=elsewhere)
 
@@ -186,10 +186,60 @@ def _moved(given: Sequence[Any], dots: Sequence[Any]) -> list[Any]:
     return [dataclasses.replace(x, tape=d.tape) for x, d in pairs if _is_moved(d.tape)]
 
 
-def _by_handler(place: Place, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
+def _by_handler(place: Place, is_stack: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
+    """Reads by the handler; with `is_stack` each tape is several, on an axis in front."""
+    run = jax.custom_batching.custom_vmap(functools.partial(_call, place, is_stack))
+    run.def_vmap(functools.partial(_mapped, place, is_stack))
+    return run(given)
+
+
+def _mapped(
+    place: Place, is_stack: bool, size: int, batched: list[_Operands], given: _Operands
+) -> tuple[Any, Any]:
+    """Reads under `vmap`: all tapes at once, if they are all that is mapped.
+
+    The numbers of the wave are then one for all, and so is what follows from them: of many tangents
+    the values that they are tangents of.
+    """
+    (own,) = batched
+    tables = own.waves, own.number, [x.rows for x in own.gathers]
+    if any(jax.tree.leaves((tables, [(x.reader_rows, x.pointers) for x in own.sums]))):
+        return _one_by_one(place, is_stack, own, given)
+
+    def stacked(x: Any, is_mapped: Any) -> Any:
+        tapes = x.tape if is_mapped.tape else jnp.broadcast_to(x.tape, (size, *x.tape.shape))
+        shape = (size * tapes.shape[1], *tapes.shape[2:]) if is_stack else tapes.shape
+        return dataclasses.replace(x, tape=tapes.reshape(shape))
+
+    gathers = list(map(stacked, given.gathers, own.gathers))
+    sums = list(map(stacked, given.sums, own.sums))
+    wave, *made = _by_handler(place, True, given._replace(gathers=gathers, sums=sums))
+    if is_stack:
+        made = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), made)
+    return (wave, *made), (False, *jax.tree.map(lambda _: True, made))
+
+
+def _one_by_one(place: Place, is_stack: bool, own: _Operands, given: _Operands) -> tuple[Any, Any]:
+    flags, tree = jax.tree.flatten(own)
+    leaves = jax.tree.leaves(given)
+    mapped = [x for x, is_mapped in zip(leaves, flags, strict=True) if is_mapped]
+
+    def one(values: list[Any]) -> Any:
+        each = iter(values)
+        pairs = zip(leaves, flags, strict=True)
+        found = [next(each) if is_mapped else x for x, is_mapped in pairs]
+        return _by_handler(place, is_stack, tree.unflatten(found))
+
+    made = lax.map(one, mapped)
+    return made, jax.tree.map(lambda _: True, made)
+
+
+def _call(place: Place, is_stack: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
     waves, number, gathers, sums, awaited = given
     tapes = [x.tape for x in (*gathers, *sums)]
-    types = [jax.ShapeDtypeStruct((place.width, *x.shape[1:]), x.dtype) for x in tapes]
+    rows = 1 if is_stack else 0
+    shapes = [(*x.shape[:rows], place.width, *x.shape[rows + 1 :]) for x in tapes]
+    types = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, tapes, strict=True)]
     first, calls = (-1 if x is None else x for x in (place.first, place.calls))
     wave, *found = call_handler(
         "jaxrec_read",
@@ -198,7 +248,7 @@ def _by_handler(place: Place, given: _Operands) -> tuple[Any, list[Any], list[An
         number,
         *jax.tree.leaves([gathers, sums]),
         *awaited,
-        place=np.asarray([len(gathers), len(sums), first, calls], np.int64),
+        place=np.asarray([len(gathers), len(sums), first, calls, is_stack], np.int64),
     )
     return wave, found[: len(gathers)], found[len(gathers) :]
 
