@@ -131,4 +131,5 @@ def inside_a_cell() -> Iterator[None]:
 
 def current_executor() -> Choice:
     """The executor that is chosen here."""
-    return _context.value
+    chosen = _context.value
+    return chosen if chosen.host is None else Choice(chosen.name, chosen.host.here())

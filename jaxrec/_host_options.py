@@ -31,12 +31,20 @@ class HostOptions:
         devices: the devices that cells may run on; the first has the arguments and the results.
         place: the device of a cell by its name; all on the first if None.
         policy: how ready calls become waves.
+        follows: whether the only device is JAX's default one, which `here` looks up.
     """
 
     workers: int
     devices: tuple[Device, ...]
     place: Place | None
     policy: str
+    follows: bool = False
+
+    def here(self) -> HostOptions:
+        """The options for calls that are made here."""
+        if not self.follows or self.is_default:
+            return self
+        return dataclasses.replace(self, devices=(default_device(),))
 
     @property
     def domains(self) -> int:
@@ -127,7 +135,7 @@ def host_options(
             _check_name(cell)
             _check_place(cell, device, given)
         place = _Table(tuple(place.items()), given[0])
-    return HostOptions(int(workers), given, place, policy)
+    return HostOptions(int(workers), given, place, policy, follows=devices is None)
 
 
 def is_count(value: Any, least: int, most: int) -> bool:

@@ -86,6 +86,10 @@ class TestSettings:
                 check(2 * jnp.ones(4), first)
             with jax.default_device(second), jr.executor("host"):
                 check(jax.device_put(2 * jnp.ones(4), first), second)
+            with jr.executor("host"):
+                for device in (second, third):
+                    with jax.default_device(device):
+                        check(2 * jnp.ones(4), device)
             for given in (first, second, third):
                 with jr.executor("host", devices=[second]):
                     check(jax.device_put(2 * jnp.ones(4), given), second)
