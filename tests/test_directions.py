@@ -29,7 +29,7 @@ def by_xla(monkeypatch: Any, run: Any) -> Any:
     """What XLA reads, whose operations JAX maps."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            _read, "_by_handler", lambda place, _, given: _read._by_xla(place, True, given)
+            _read, "_by_handler", lambda place, axes, given: _read._by_xla(place, True, given)
         )
         return run()
 
@@ -41,7 +41,9 @@ def by_xla(monkeypatch: Any, run: Any) -> Any:
         ([(0, 0)], (3,)),
         ([(0, None)], (3,)),
         ([(None, 1)], (3,)),
+        ([(0, 0)], (0,)),
         ([(0, 0), (0, 0)], (2, 3)),
+        ([(0, None), (0, 0)], (0, 3)),
         ([(0, None), (None, 0)], (2, 3)),
         ([(0, 1), (None, 0)], (2, 3)),
     ],

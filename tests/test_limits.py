@@ -19,6 +19,7 @@ import jaxrec as jr
 from jaxrec.executors._reference import Interpreter
 from jaxrec.schedule import _limits
 from jaxrec.schedule._limits import Limits, format_path, limits_for, stepped_limits
+from jaxrec.split._cache import Cache
 
 
 @jr.rec_fn(max_calls=100)
@@ -314,7 +315,7 @@ class TestLimits:
     def test_of_the_reference_executor(self, limits: Limits, what: str):
         graph = climb.graph(1.0, 3)
         with pytest.raises(jr.RecursionLimitError, match=f"^climb {what}") as e:
-            Interpreter(graph, [], limits).run([jnp.float32(1), jnp.int32(3)])
+            Interpreter(graph, [], limits, Cache()).run([jnp.float32(1), jnp.int32(3)])
         path = "climb -> climb[0] -> climb[0] -> ... (27 more) ... -> climb[0]"
         assert f"Call path: {path} with arguments (n=33). If it ends" in str(e.value)
 

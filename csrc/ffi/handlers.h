@@ -38,8 +38,8 @@ extern "C" XLA_FFI_Error* jaxrec_random(XLA_FFI_CallFrame* call_frame);
 /// a table of pointers into them for each of `sums`; arrays that have to be there before. Results:
 /// the numbers of the wave, then [width, ...] for each. Of tables the rows from the one in column
 /// `first` on are read (from row 0 if that is -1); or, unless `calls` is -1, the rows that end with
-/// the last of as many from there as column `calls` tells. With `stack` each tape is several, on an
-/// axis in front, and so is what is read of it.
+/// the last of as many from there as column `calls` tells. Each tape is several, on as many `axes`
+/// in front, and so is what is read of it.
 extern "C" XLA_FFI_Error* jaxrec_read(XLA_FFI_CallFrame* call_frame);
 
 /// A stepped invocation: `jaxrec_step_begin` makes a stepper (arguments and attributes as

@@ -34,29 +34,28 @@ struct Tapes {
   int64_t size() const { return rows * row_size; }
 };
 
-// Reads the shape of one tape, or of a stack of tapes, whose first axis says which.
-bool split(const ffi::AnyBuffer& buffer, bool is_stack, Tapes& tapes) {
+// Reads the shape of tapes on as many axes in front of their rows.
+bool split(const ffi::AnyBuffer& buffer, size_t axes, Tapes& tapes) {
   const auto dimensions = buffer.dimensions();
-  const size_t first = is_stack ? 1 : 0;
-  if (dimensions.size() <= first) return false;
-  if (is_stack) tapes.count = dimensions[0];
-  tapes.rows = dimensions[first];
-  for (size_t i = first + 1; i < dimensions.size(); ++i) tapes.row_size *= dimensions[i];
+  if (dimensions.size() <= axes) return false;
+  for (size_t i = 0; i < axes; ++i) tapes.count *= dimensions[i];
+  tapes.rows = dimensions[axes];
+  for (size_t i = axes + 1; i < dimensions.size(); ++i) tapes.row_size *= dimensions[i];
   return true;
 }
 
 // Reads the shapes of tapes, and of as many results of so many rows; false if they do not fit.
-bool fit(const ffi::AnyBuffer& in, ffi::Result<ffi::AnyBuffer> out, bool is_stack, size_t rows,
+bool fit(const ffi::AnyBuffer& in, ffi::Result<ffi::AnyBuffer> out, size_t axes, size_t rows,
          Tapes& tapes, Tapes& results) {
-  return split(in, is_stack, tapes) && split(*out, is_stack, results) &&
-         tapes.count == results.count && tapes.row_size == results.row_size &&
-         results.rows == static_cast<int64_t>(rows) && in.element_type() == out->element_type();
+  return split(in, axes, tapes) && split(*out, axes, results) && tapes.count == results.count &&
+         tapes.row_size == results.row_size && results.rows == static_cast<int64_t>(rows) &&
+         in.element_type() == out->element_type();
 }
 
 Status gather(const ffi::AnyBuffer& tape, Span<const int32_t> rows, ffi::Result<ffi::AnyBuffer> out,
-              bool is_stack = false) {
+              size_t axes = 0) {
   Tapes tapes, results;
-  if (!fit(tape, out, is_stack, rows.size(), tapes, results) || is_packed(tape.element_type()))
+  if (!fit(tape, out, axes, rows.size(), tapes, results) || is_packed(tape.element_type()))
     return program_error("the rows gathered are not rows of the tape");
   const auto width = static_cast<int64_t>(ffi::ByteWidth(tape.element_type()));
   for (int64_t k = 0; k < tapes.count; ++k) {
@@ -79,9 +78,9 @@ Status sum_each(const Tapes& tapes, const Tapes& results, const T* from,
 }
 
 Status sum(const ffi::AnyBuffer& tape, Span<const int32_t> readers, Span<const int32_t> pointers,
-           ffi::Result<ffi::AnyBuffer> out, bool is_stack = false) {
+           ffi::Result<ffi::AnyBuffer> out, size_t axes = 0) {
   Tapes tapes, results;
-  if (pointers.size() == 0 || !fit(tape, out, is_stack, pointers.size() - 1, tapes, results))
+  if (pointers.size() == 0 || !fit(tape, out, axes, pointers.size() - 1, tapes, results))
     return program_error("the rows summed are not rows of the tape");
   if (tape.element_type() == ffi::F32)
     return sum_each(tapes, results, tape.typed_data<float>(), readers, pointers,
@@ -96,13 +95,8 @@ Status sum(const ffi::AnyBuffer& tape, Span<const int32_t> readers, Span<const i
 class WaveReader {
  public:
   WaveReader(const Numbers& waves, int32_t number, ffi::RemainingArgs args,
-             ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets, bool is_stack)
-      : waves_(waves),
-        number_(number),
-        args_(args),
-        wave_(wave),
-        rets_(rets),
-        is_stack_(is_stack) {}
+             ffi::Result<ffi::BufferR1<ffi::S32>> wave, ffi::RemainingRets rets, size_t axes)
+      : waves_(waves), number_(number), args_(args), wave_(wave), rets_(rets), axes_(axes) {}
 
   Status run(int64_t gathers, int64_t sums, int64_t first, int64_t calls) {
     if (Status status = find(first, calls); !status.ok()) return status;
@@ -135,7 +129,7 @@ class WaveReader {
     if (!tape.has_value() || !table.has_value() || !out.has_value()) return wrong_arguments();
     Span<const int32_t> rows;
     if (!own_rows(*table, **out, 0, rows)) return wrong_arguments();
-    return gather(*tape, rows, *out, is_stack_);
+    return gather(*tape, rows, *out, axes_);
   }
 
   Status add() {
@@ -147,14 +141,14 @@ class WaveReader {
       return wrong_arguments();
     Span<const int32_t> pointers;
     if (!own_rows(*table, **out, 1, pointers)) return wrong_arguments();
-    return sum(*tape, view(*readers), pointers, *out, is_stack_);
+    return sum(*tape, view(*readers), pointers, *out, axes_);
   }
 
   // The wave's rows of a table, and some more; false if it has them not.
   bool own_rows(const Rows& table, const ffi::AnyBuffer& out, int64_t more,
                 Span<const int32_t>& rows) const {
     Tapes results;
-    if (!split(out, is_stack_, results)) return false;
+    if (!split(out, axes_, results)) return false;
     const int64_t width = results.rows;
     const int64_t start = is_right_aligned_ ? start_ + calls_ - width : start_;
     if (start < 0 || start + width + more > static_cast<int64_t>(table.element_count()))
@@ -170,7 +164,7 @@ class WaveReader {
   ffi::RemainingArgs args_;
   ffi::Result<ffi::BufferR1<ffi::S32>> wave_;
   ffi::RemainingRets rets_;
-  bool is_stack_;
+  size_t axes_;
   size_t next_arg_ = 0, next_ret_ = 0;
   int64_t start_ = 0, calls_ = 0;
   bool is_right_aligned_ = false;
@@ -190,7 +184,7 @@ ffi::Error read_impl(Numbers waves, ffi::BufferR0<ffi::S32> number, ffi::Remaini
                      ffi::Span<const int64_t> place) {
   return handle([&]() -> Status {
     if (place.size() != 5) return program_error("the place of a wave has five numbers");
-    return WaveReader(waves, *number.typed_data(), args, wave, rets, place[4] != 0)
+    return WaveReader(waves, *number.typed_data(), args, wave, rets, static_cast<size_t>(place[4]))
         .run(place[0], place[1], place[2], place[3]);
   });
 }

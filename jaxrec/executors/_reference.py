@@ -69,11 +69,11 @@ class Interpreter:
         graph: Graph,
         captured: Sequence[Any],
         limits: Limits,
+        cache: Cache,
         taken: Sequence[Collection[Value]] = (),
-        cache: Cache | None = None,
     ) -> None:
         self._graph, self._limits, self._taken = graph, limits, taken
-        self._cache = Cache() if cache is None else cache
+        self._cache = cache
         self._captured = dict(zip(graph.captured, captured, strict=True))
         self._open: list[_Open] = []
         self._shared: dict[tuple[Any, ...], int] = {}

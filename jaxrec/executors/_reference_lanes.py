@@ -25,7 +25,7 @@ def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
     for lane in range(params.lanes):
         outers, args = _lane_operands(params, operands, lane)
         captured = outers[len(program.outers) - len(program.graph.captured) :]
-        interpreter = Interpreter(program.graph, captured, limits, program.taken, program.cache)
+        interpreter = Interpreter(program.graph, captured, limits, program.cache, program.taken)
         results.append(interpreter.run(args))
         calls.append(interpreter.calls)
     _check_capacity(params, sum(map(len, calls)))

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
 from jaxrec.lowering._rows import gather, has_bytes, is_summed, sum_by_gather
@@ -144,7 +145,7 @@ def _merged(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _read(place: Place, is_ordered: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
-    on_cpu = functools.partial(_by_handler, place, False)
+    on_cpu = functools.partial(_by_handler, place, 0)
     elsewhere = functools.partial(_by_xla, place, is_ordered)
     return lax.platform_dependent(given, cpu=on_cpu, default=elsewhere)
 
@@ -186,15 +187,15 @@ def _moved(given: Sequence[Any], dots: Sequence[Any]) -> list[Any]:
     return [dataclasses.replace(x, tape=d.tape) for x, d in pairs if _is_moved(d.tape)]
 
 
-def _by_handler(place: Place, is_stack: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
-    """Reads by the handler; with `is_stack` each tape is several, on an axis in front."""
-    run = jax.custom_batching.custom_vmap(functools.partial(_call, place, is_stack))
-    run.def_vmap(functools.partial(_mapped, place, is_stack))
+def _by_handler(place: Place, axes: int, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
+    """Reads by the handler; each tape is several, on as many `axes` in front."""
+    run = custom_vmap(functools.partial(_call, place, axes))
+    run.def_vmap(functools.partial(_mapped, place, axes))
     return run(given)
 
 
 def _mapped(
-    place: Place, is_stack: bool, size: int, batched: list[_Operands], given: _Operands
+    place: Place, axes: int, size: int, batched: list[_Operands], given: _Operands
 ) -> tuple[Any, Any]:
     """Reads under `vmap`: all tapes at once, if they are all that is mapped.
 
@@ -204,22 +205,20 @@ def _mapped(
     (own,) = batched
     tables = own.waves, own.number, [x.rows for x in own.gathers]
     if any(jax.tree.leaves((tables, [(x.reader_rows, x.pointers) for x in own.sums]))):
-        return _one_by_one(place, is_stack, own, given)
+        return _one_by_one(place, axes, own, given)
 
     def stacked(x: Any, is_mapped: Any) -> Any:
-        tapes = x.tape if is_mapped.tape else jnp.broadcast_to(x.tape, (size, *x.tape.shape))
-        shape = (size * tapes.shape[1], *tapes.shape[2:]) if is_stack else tapes.shape
-        return dataclasses.replace(x, tape=tapes.reshape(shape))
+        if is_mapped.tape:
+            return x
+        return dataclasses.replace(x, tape=jnp.broadcast_to(x.tape, (size, *x.tape.shape)))
 
     gathers = list(map(stacked, given.gathers, own.gathers))
     sums = list(map(stacked, given.sums, own.sums))
-    wave, *made = _by_handler(place, True, given._replace(gathers=gathers, sums=sums))
-    if is_stack:
-        made = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), made)
+    wave, *made = _by_handler(place, axes + 1, given._replace(gathers=gathers, sums=sums))
     return (wave, *made), (False, *jax.tree.map(lambda _: True, made))
 
 
-def _one_by_one(place: Place, is_stack: bool, own: _Operands, given: _Operands) -> tuple[Any, Any]:
+def _one_by_one(place: Place, axes: int, own: _Operands, given: _Operands) -> tuple[Any, Any]:
     flags, tree = jax.tree.flatten(own)
     leaves = jax.tree.leaves(given)
     mapped = [x for x, is_mapped in zip(leaves, flags, strict=True) if is_mapped]
@@ -228,17 +227,16 @@ def _one_by_one(place: Place, is_stack: bool, own: _Operands, given: _Operands) 
         each = iter(values)
         pairs = zip(leaves, flags, strict=True)
         found = [next(each) if is_mapped else x for x, is_mapped in pairs]
-        return _by_handler(place, is_stack, tree.unflatten(found))
+        return _by_handler(place, axes, tree.unflatten(found))
 
     made = lax.map(one, mapped)
     return made, jax.tree.map(lambda _: True, made)
 
 
-def _call(place: Place, is_stack: bool, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
+def _call(place: Place, axes: int, given: _Operands) -> tuple[Any, list[Any], list[Any]]:
     waves, number, gathers, sums, awaited = given
     tapes = [x.tape for x in (*gathers, *sums)]
-    rows = 1 if is_stack else 0
-    shapes = [(*x.shape[:rows], place.width, *x.shape[rows + 1 :]) for x in tapes]
+    shapes = [(*x.shape[:axes], place.width, *x.shape[axes + 1 :]) for x in tapes]
     types = [jax.ShapeDtypeStruct(s, x.dtype) for s, x in zip(shapes, tapes, strict=True)]
     first, calls = (-1 if x is None else x for x in (place.first, place.calls))
     wave, *found = call_handler(
@@ -248,7 +246,7 @@ def _call(place: Place, is_stack: bool, given: _Operands) -> tuple[Any, list[Any
         number,
         *jax.tree.leaves([gathers, sums]),
         *awaited,
-        place=np.asarray([len(gathers), len(sums), first, calls, is_stack], np.int64),
+        place=np.asarray([len(gathers), len(sums), first, calls, axes], np.int64),
     )
     return wave, found[: len(gathers)], found[len(gathers) :]
 
