@@ -168,6 +168,31 @@ class TestCounted:
         args = self.WORDS, self.RULES
         assert_close(jax.jit(run)(*args), run(*args), 1e-5)
 
+    @pytest.mark.parametrize(
+        "prepare",
+        [
+            lambda words: jax.lax.while_loop(lambda w: jnp.max(w) < 32, lambda w: 2 * w, words) % 6,
+            lambda key: jax.random.randint(jax.random.key(jnp.max(key)), (6,), 0, 6),
+        ],
+    )
+    def test_arrays_that_are_computed_beforehand(self, prepare):
+        """What they follow from has to be known too: of zeros they may take for ever."""
+
+        @jr.rec_fn(max_calls=16)
+        def halves(words, rules, i, j):
+            ready = prepare(words)
+
+            def longer():
+                middle = (i + j) // 2
+                left, right = halves(words, rules, i, middle), halves(words, rules, middle, j)
+                return jnp.sin(rules[ready[middle]] + left * right)
+
+            return jr.cond(j - i <= 1, lambda: rules[ready[i]], longer)
+
+        slope = jax.grad(lambda rules, words: jnp.sum(halves(words, rules, 0, 6)))
+        args = self.RULES, self.WORDS
+        assert_close(jax.jit(slope)(*args), slope(*args), 1e-5)
+
     def test_arrays_that_tell_shared_calls_apart(self):
         """How many there are follows from their values, though they decide no choice."""
 

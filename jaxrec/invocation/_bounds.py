@@ -57,8 +57,7 @@ def is_plannable(params: Params, operands: Sequence[Any]) -> bool:
 
 def is_countable(params: Params, operands: Sequence[Any]) -> bool:
     """Whether the number of calls does, if not the schedule: cells may read more of control."""
-    counting = params.program.counting
-    return _is_known(params, operands, [k for k in params.controlling if k in counting])
+    return _is_known(params, operands, params.counting)
 
 
 def _is_known(params: Params, operands: Sequence[Any], positions: Iterable[int]) -> bool:

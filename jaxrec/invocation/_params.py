@@ -21,6 +21,7 @@ from jaxrec.schedule._plan import LanePattern, PlanInputs
 from jaxrec.schedule._platform import CPU, Platform
 from jaxrec.schedule._tables import Tables, table_types
 from jaxrec.schedule._widths import sweep_width, widths_of
+from jaxrec.split._binding import counting
 from jaxrec.split._program import Program
 
 
@@ -89,6 +90,18 @@ class Params:
             else:
                 found.update(outers_behind(program)[value])
         return tuple(sorted(found))
+
+    @property
+    def counting(self) -> tuple[int, ...]:
+        """Those of them that the number of calls follows from, or arrays computed beforehand."""
+        return self.program.cache.once("counting", self._counting)
+
+    def _counting(self) -> tuple[int, ...]:
+        program = self.program
+        values = counting(program.graph, program.binding)
+        computed = [v for v in program.control_outers if v not in program.outers]
+        behind = frozenset[int]().union(*(outers_behind(program)[v] for v in computed))
+        return tuple(k for k in self.controlling if k in behind or program.operands[k] in values)
 
     def differentiated(self, by: tuple[int, ...]) -> Params:
         """The invocation that gives the results as they come with derivatives by operands."""

@@ -24,7 +24,7 @@ from jaxrec.graph._ir import (
 from jaxrec.graph._moving import moving, ruled
 from jaxrec.graph._patience import calls_host, has_to_wait, starts_recursion
 from jaxrec.split._axes import Axis, Examples
-from jaxrec.split._binding import Binding, counting
+from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
 from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell
@@ -129,12 +129,6 @@ class Program:
         """The value that each operand of an invocation is."""
         params = self.graph.entry.params
         return (*self.outers, *(params[k] for k in (*self.control, *self.data)))
-
-    @functools.cached_property
-    def counting(self) -> tuple[int, ...]:
-        """The operands that the number of calls follows from."""
-        values = counting(self.graph, self.binding)
-        return tuple(k for k, value in enumerate(self.operands) if value in values)
 
     def differentiated(self, by: tuple[int, ...] | None = None) -> Program:
         """What computes the results where they come together with their derivatives.
