@@ -10,6 +10,7 @@ from jaxrec._compat._arrays import (
     aval_of,
     is_concrete,
     is_uncommitted,
+    sums_shared_products,
     typed,
     weak,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "settings",
     "shows_nan",
     "side_effects",
+    "sums_shared_products",
     "traced_under",
     "traces_behind",
     "typed",

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jaxlib.version
 import numpy as np
 from jax._src import array as _array
 from jax._src import lib as _lib
@@ -11,6 +12,9 @@ from jax.core import ShapedArray, Tracer
 
 _device_put: Any = vars(_lib)["xla_client"].batched_device_put
 _knows_host_value = hasattr(_array.ArrayImpl, "_npy_value")
+
+sums_shared_products = jaxlib.version.__version__ != "0.10.2"
+"""Whether XLA sums products rightly on CPU that have one factor for many: JAX's issue 39103."""
 
 
 def is_uncommitted(value: Any) -> bool:

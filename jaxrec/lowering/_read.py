@@ -21,6 +21,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import SymbolicZero
 
+from jaxrec import _compat
 from jaxrec.lowering._rows import gather, has_bytes, is_summed, sum_by_gather
 from jaxrec.lowering._tapes import block, row
 from jaxrec.schedule._handlers import call_handler
@@ -200,7 +201,7 @@ def _mapped(
     """Reads under `vmap`: all tapes at once, if they are all that is mapped.
 
     The numbers of the wave are then one for all, and so is what follows from them: of many tangents
-    the values that they are tangents of.
+    the values that they are tangents of. Where XLA would sum these wrongly each has its own.
     """
     (own,) = batched
     tables = own.waves, own.number, [x.rows for x in own.gathers]
@@ -215,7 +216,10 @@ def _mapped(
     gathers = list(map(stacked, given.gathers, own.gathers))
     sums = list(map(stacked, given.sums, own.sums))
     wave, *made = _by_handler(place, axes + 1, given._replace(gathers=gathers, sums=sums))
-    return (wave, *made), (False, *jax.tree.map(lambda _: True, made))
+    are_own = not _compat.sums_shared_products
+    if are_own:
+        wave = lax.optimization_barrier(jnp.broadcast_to(wave, (size, *wave.shape)))
+    return (wave, *made), (are_own, *jax.tree.map(lambda _: True, made))
 
 
 def _one_by_one(place: Place, axes: int, own: _Operands, given: _Operands) -> tuple[Any, Any]:
