@@ -370,6 +370,9 @@ class TestAxesAsGiven:
         _, calls = jr.collect(outside)(pair, 2)
         assert calls.args[0] is None
         assert calls.args[1][calls.valid].tolist() == [2, 1, 0]
+        results, calls = jr.collect(outside, (0, None))(Pair([1.0, 2.0], [3, 3]), 2)
+        assert results.tolist() == [7.0, 8.0]
+        assert calls.lane[calls.valid].tolist() == [0, 0, 0, 1, 1, 1]
         assert inside(pair) == 5.0
         with pytest.raises(jr.UnsupportedError, match=r"collect of inside: .*scalars beside it"):
             jr.collect(inside)(pair)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
@@ -421,23 +420,17 @@ def _axis_in_front(x: Any, axis: int | None) -> Any:
     return x if axis is None else jnp.moveaxis(x, axis, 0)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Axis:
-    """A mapped axis as a leaf, so that the None of an axis is not a None of the argument."""
-
-    number: int | None
-
-
 def _leaves_of(axes: Any, arg: Any) -> list[int | None]:
     """Broadcasts a prefix pytree of axes to the leaves of an argument."""
-    wrapped = jax.tree.map(_Axis, axes, is_leaf=lambda axis: axis is None)
+    found, prefix = jax.tree.flatten(axes, is_leaf=lambda axis: axis is None)
     try:
-        full = jax.tree.broadcast(wrapped, arg)
+        parts = prefix.flatten_up_to(arg)
     except ValueError as error:
         raise SignatureError(
             f"in_axes {axes!r} does not fit its argument, of which it must be a prefix: {error}"
         ) from None
-    return [axis.number for axis in jax.tree.leaves(full)]
+    pairs = zip(found, parts, strict=True)
+    return [axis for axis, part in pairs for _ in jax.tree.leaves(part)]
 
 
 def _without_axis(aval: Any, axis: int | None, name: str) -> Any:
