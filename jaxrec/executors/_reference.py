@@ -151,14 +151,15 @@ class Interpreter:
 
     def _applied(self, op: Prim, function: Function) -> Callable[..., list[Any]]:
         """An operation as a function of arrays, which JAX compiles once."""
-        taken, ahead = places_moved(op, self._taken[function.order :]), self._ahead(function)
 
-        def run(*values: Any) -> list[Any]:
-            return apply_equation(op.eqn, values, taken, ahead)
+        def make() -> Callable[..., list[Any]]:
+            taken = places_moved(op, self._taken[function.order :])
+            ahead = self._ahead(function)
+            return lambda *values: apply_equation(op.eqn, values, taken, ahead)
 
         if op.eqn.effects or not _compat.is_compiled_anew(op.eqn):
-            return run
-        return self._cache.once(("operation", op), lambda: jax.jit(run))
+            return make()
+        return self._cache.once(("operation", op), lambda: jax.jit(make()))
 
     def _choice(self, index: Any, op: Switch, env: Env) -> list[Any]:
         """The results of a choice that differs from example to example of a `vmap` around."""

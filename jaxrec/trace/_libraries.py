@@ -24,6 +24,12 @@ def is_library(space: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and _is_installed(name, file)
 
 
+def is_standard(space: Mapping[str, Any]) -> bool:
+    """Whether the variables are those of a module of Python itself."""
+    name = space.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] in sys.stdlib_module_names
+
+
 @functools.cache
 def _is_installed(name: str, file: str | None) -> bool:
     if name.partition(".")[0] in _LIBRARIES:

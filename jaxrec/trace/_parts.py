@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrec.trace._libraries import is_library
+from jaxrec.trace._libraries import is_library, is_standard
 
 MISSING = object()
 """What stands where there is no variable and no attribute."""
@@ -105,9 +105,14 @@ class Look:
 
 
 def _is_code_of_library(value: Any) -> bool:
-    """Whether something in a class is a method or a property that a library makes."""
+    """Whether something in a class is a method or a property that a library makes.
+
+    Objects of Python's own modules, as loggers, know of very much and seldom of arrays.
+    """
     code = value.fget if isinstance(value, property) else value
-    return isinstance(code, FunctionType) and is_library(code.__globals__)
+    if not isinstance(code, FunctionType):
+        return False
+    return is_library(code.__globals__) and not is_standard(code.__globals__)
 
 
 def _level(value: Any) -> tuple[Iterable[Any], Any] | None:
