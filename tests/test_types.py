@@ -228,7 +228,18 @@ def test_calls_that_take_or_return_64_bits_where_they_are_off():
     def returning(w, n):
         return jr.cond(n <= 0, lambda: widened(w), lambda: returning(w, n - 1))
 
+    @jr.rec_fn
+    def closing(w, n):
+        wide = widened(w)
+
+        @jr.rec_fn
+        def inner(m):
+            return jr.cond(m <= 0, lambda: wide.astype(jnp.float32), lambda: inner(m - 1))
+
+        return inner(n)
+
     for f, what in (
+        (closing, r"a value that inner closes over is float64\[3\], .* where closing is called"),
         (giving, r"argument w of taking is float64\[3\], .* where giving is called"),
         (returning, r"a result of returning is float64\[3\], .* where returning is called"),
     ):

@@ -394,6 +394,8 @@ class TracedProgram:
                 around = jaxpr.consts
                 jaxpr = without_loops(lambda args: Scope(running, [*args, *around]), jaxpr)
                 instance.capture(self._bodies.captured(instance, jaxpr.consts))
+                closed_over = [f"a value that {instance.name} closes over"] * len(instance.captures)
+                self._check_width(list(map(traced_aval, instance.captures)), closed_over)
                 jaxpr = with_captures(jaxpr, instance.captures)
         return jaxpr, Signature(trees[-1], tuple(avals[-len(jaxpr.out_avals) :] if avals else ()))
 
