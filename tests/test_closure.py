@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import gc
 import importlib
-import logging
 import sys
 import weakref
 from typing import Any
@@ -496,18 +495,3 @@ def test_functions_of_libraries_are_not_followed():
     traced, *_ = f._cache.values()
     variables = traced.closure._variables
     assert {v._name for v in variables or ()} <= {"", "nnx", "jnp", "jr"}
-
-
-def test_what_an_object_of_a_module_of_python_knows():
-    """A logger leads to all others."""
-    logger = logging.getLogger("jaxrec.tests.closure")
-
-    @jr.rec_fn
-    def f(n):
-        logger.debug("traced")
-        return jr.cond(n <= 0, lambda: 0, lambda: f(n - 1) + 1)
-
-    assert f(3) == 3
-    logging.getLogger("jaxrec.tests.another")
-    assert f(3) == 3
-    assert f.cache_info().traces == 1

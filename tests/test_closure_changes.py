@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import jax.numpy as jnp
@@ -311,3 +312,18 @@ def test_a_number_or_an_array_that_is_equal_and_another():
         assert constant(2).dtype == jnp.asarray(held).dtype
     for held in (jnp.array(0.0), jnp.array(-0.0)):
         assert inverse(2) == 1.0 / held
+
+
+def test_what_an_object_of_a_module_of_python_knows():
+    """A logger leads to all others."""
+    logger = logging.getLogger("jaxrec.tests.closure")
+
+    @jr.rec_fn
+    def f(n):
+        logger.debug("traced")
+        return jr.cond(n <= 0, lambda: 0, lambda: f(n - 1) + 1)
+
+    assert f(3) == 3
+    logging.getLogger("jaxrec.tests.another")
+    assert f(3) == 3
+    assert f.cache_info().traces == 1

@@ -157,7 +157,7 @@ class Interpreter:
             ahead = self._ahead(function)
             return lambda *values: apply_equation(op.eqn, values, taken, ahead)
 
-        if op.eqn.effects or not _compat.is_compiled_anew(op.eqn):
+        if not op.is_compiled_anew:
             return make()
         return self._cache.once(("operation", op), lambda: jax.jit(make()))
 

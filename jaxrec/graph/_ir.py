@@ -82,6 +82,11 @@ class Prim:
         return self.eqn.primitive.name
 
     @functools.cached_property
+    def is_compiled_anew(self) -> bool:
+        """Whether JAX may compile it each time it is evaluated alone, and it does nothing else."""
+        return not self.eqn.effects and _compat.is_compiled_anew(self.eqn)
+
+    @functools.cached_property
     def in_derivative(self) -> frozenset[Primitive]:
         """The JAX operations that it is and holds, where a derivative is taken."""
         from jaxrec.graph._derived import primitives_in_derivative

@@ -28,6 +28,7 @@ from jaxrec.trace._body import axes_of, trace_body
 from jaxrec.trace._call import calls_made, no_derivative
 from jaxrec.trace._captures import Bodies, names_of, with_captures
 from jaxrec.trace._closure import Closure, closure_of
+from jaxrec.trace._declared import declared
 from jaxrec.trace._instance import Definition, Identity, Instance
 from jaxrec.trace._interrupt import Answers, Postponed, Unresolved, Widened, to_end
 from jaxrec.trace._lanes import lanes_apart
@@ -297,30 +298,8 @@ class TracedProgram:
         if instance.result is None:
             if instance in self._probed:
                 raise Unresolved
-            instance.result = self._declared(instance) or self._probe(instance)
+            instance.result = declared(instance) or self._probe(instance)
         return instance.result
-
-    def _declared(self, instance: Instance) -> Signature | None:
-        out = instance.definition.out
-        if out is None:
-            return None
-        if callable(out) and not isinstance(out, jax.ShapeDtypeStruct):
-            try:
-                out = out(*jax.tree.unflatten(instance.args.tree, instance.args.leaves))
-            except Exception as error:
-                raise SignatureError(
-                    f"{instance.name}: out= failed: {type(error).__name__}: {error}. It is called "
-                    "with the arguments as jax.ShapeDtypeStruct, and gives the result as a pytree "
-                    "of them."
-                ) from error
-        leaves, tree = jax.tree.flatten(out)
-        for leaf in leaves:
-            if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
-                raise SignatureError(
-                    f"{instance.name}: out= gives {leaf!r} of type {type(leaf).__name__}, expected "
-                    "a pytree of jax.ShapeDtypeStruct"
-                )
-        return Signature(tree, tuple(ShapedArray(x.shape, x.dtype) for x in leaves))
 
     def _probe(self, instance: Instance) -> Signature:
         if self._nested >= _NESTED:
