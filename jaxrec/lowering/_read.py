@@ -223,6 +223,7 @@ def _mapped(
 
 
 def _one_by_one(place: Place, axes: int, own: _Operands, given: _Operands) -> tuple[Any, Any]:
+    """The same where tables are mapped too: one example after the other."""
     flags, tree = jax.tree.flatten(own)
     leaves = jax.tree.leaves(given)
     mapped = [x for x, is_mapped in zip(leaves, flags, strict=True) if is_mapped]

@@ -83,7 +83,7 @@ def compile_native(
         tangents: the tangents in a graph that computes derivatives, see `find_tangents`.
     """
     try:
-        _Scope(graph, binding, ()).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
+        _check_operations(graph, binding)
         graph = without_rules(graph, taken, binding.derived)
         scope = _Scope(graph, binding, tangents)
         scope.check(_native_ops.is_known)
@@ -102,11 +102,16 @@ def compile_native(
 def unknown_operation(graph: Graph, binding: Binding) -> str | None:
     """An operation of scalars that the machine does not know, if one keeps it from a graph."""
     try:
-        _Scope(graph, binding, ()).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
+        _check_operations(graph, binding)
     except _NotScalarError as error:
         scalars = (op.name for op in error.args if all(a.aval.ndim == 0 for a in op.inputs))
         return next(scalars, None)
     return None
+
+
+def _check_operations(graph: Graph, binding: Binding) -> None:
+    """Raises where the machine cannot compute an operation, whatever rules become."""
+    _Scope(graph, binding, ()).check(lambda op: _native_ops.is_known(op) or is_opaque(op))
 
 
 class _Scope:
