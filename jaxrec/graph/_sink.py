@@ -21,7 +21,7 @@ import collections
 import dataclasses
 import enum
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from jaxrec._types import has_derivative
 from jaxrec.graph._flops import LOOPS
@@ -40,6 +40,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._renamed import renamed
+from jaxrec.graph._resting import derived, passes_on
 from jaxrec.graph._steep import is_steep
 from jaxrec.graph._unread import without_unread
 from jaxrec.graph._work import decides_work, is_long
@@ -99,13 +100,13 @@ def _places(region: Region) -> dict[Op, set[Place]]:
     readers: dict[Atom, set[Place]] = collections.defaultdict(set)
     for atom in region.results:
         readers[atom].add(Beside.DERIVED)
-    steep, sure = _steep(region), _surely_derived(region, region.results)
+    steep, sure = _steep(region), derived(region, region.results)
     found: dict[Op, set[Place]] = {}
     for op in reversed(region.ops):
         where = set().union(*(readers[value] for value in op.outputs))
         if op in steep and sure.isdisjoint(op.outputs) and _may_move(op, where):
             found[op] = where
-        elif not _has_derivative(op) or where == {Beside.SEEN}:
+        elif not passes_on(op) or where == {Beside.SEEN}:
             where = {Beside.SEEN}
         else:
             where = {Beside.DERIVED}
@@ -135,21 +136,6 @@ def _is_heavy(op: Op) -> bool:
     return elements > _FEW or not LOOPS.isdisjoint(names_of(op))
 
 
-def _surely_derived(region: Region, results: Iterable[Atom]) -> set[Atom]:
-    """What derivatives of some results flow to whichever branches are taken."""
-    found = set(results)
-    for op in reversed(region.ops):
-        if found.isdisjoint(op.outputs):
-            continue
-        if isinstance(op, Switch):
-            derived = [value in found for value in op.outputs]
-            inner = (_surely_derived(r, itertools.compress(r.results, derived)) for r in op.regions)
-            found |= set.intersection(*inner)
-        elif _has_derivative(op):
-            found.update(op.inputs)
-    return found
-
-
 def _steep(region: Region) -> set[Op]:
     """The operations whose derivative may be infinite, and those that follow from them."""
     found: set[Op] = set()
@@ -162,11 +148,6 @@ def _steep(region: Region) -> set[Op]:
             if not is_constant(op):
                 found.add(op)
     return found
-
-
-def _has_derivative(op: Op) -> bool:
-    """Whether derivatives flow through an operation itself, as they do not through an index."""
-    return not isinstance(op, Switch) and not is_constant(op) and _is_inexact(op)
 
 
 def _is_inexact(op: Op) -> bool:

@@ -31,14 +31,15 @@ from jaxrec.split._program import CellSpec, Program
 
 Env = dict[Value, Any]
 
+RowFunction = Callable[..., list[Any]]
+"""A cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays."""
+
 ROWS = "rows of a wave"
 """The name of the axis of the calls of a wave."""
 
 
-def row_function(
-    program: Program, spec: CellSpec, constant: Iterable[Part] = ()
-) -> Callable[..., list[Any]]:
-    """The cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays.
+def row_function(program: Program, spec: CellSpec, constant: Iterable[Part] = ()) -> RowFunction:
+    """The cell for one call.
 
     Args:
         program: the program.
@@ -200,6 +201,7 @@ def wave_function(
     by_row: Sequence[bool],
     width: int,
     constant: Iterable[Part] = (),
+    of_row: Callable[[RowFunction], RowFunction] = lambda fun: fun,
 ) -> Callable[..., list[Any]]:
     """The cell for `width` calls; arrays have a leading row axis.
 
@@ -209,12 +211,13 @@ def wave_function(
         by_row: for each outer value of the cell, whether it has a row axis too.
         width: number of rows.
         constant: parts of the rows that it writes without a derivative, see `row_function`.
+        of_row: what becomes of the function of one row.
     """
     axes = ([0 if own else None for own in by_row], 0, 0, 0)
 
     def with_row(outers: Any, exports: Any, inputs: Any, row: Any) -> list[Any]:
         del row
-        return row_function(program, spec, constant)(outers, exports, inputs)
+        return of_row(row_function(program, spec, constant))(outers, exports, inputs)
 
     batched = jax.vmap(with_row, in_axes=axes, axis_size=width, axis_name=ROWS)
 

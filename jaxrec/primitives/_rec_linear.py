@@ -17,7 +17,7 @@ from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.invocation._results import differentiable, outcome_types
-from jaxrec.lowering._forward import Scheduled, WaveCell, plain_cell, results, run_forward
+from jaxrec.lowering._forward import Scheduled, WaveCell, moving_cell, results, run_forward
 from jaxrec.primitives._batching import axis_size
 from jaxrec.primitives._cotangents import lay_out_tangent, stacked
 from jaxrec.primitives._primitives import (
@@ -60,7 +60,7 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     backward, tables = call.backward(), call.tables()
 
     def cell_at(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
-        cell = plain_cell(at, spec, width)
+        cell = moving_cell(at, spec, width, wrt.positions)
         # A rule of a derivative may have operations that the function does not have.
         moves = backward.keeps_residuals(spec)
         return cell._replace(waits=cell.waits or (moves and backward.at(spec, width).waits))

@@ -21,10 +21,12 @@ from jaxrec.lowering._rows import gather, numbers, sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
+from jaxrec.split._resting import derived_in_part
 from jaxrec.transpose._at_width import Doubled, UnlikeError, at_width
 from jaxrec.transpose._cell_vjp import CellVjp
-from jaxrec.transpose._cut import FoldedRowsError
+from jaxrec.transpose._cut import FoldedRowsError, are_alike
 from jaxrec.transpose._traced_cell import Operands, Policy, TracedCell, trace_cell
+from jaxrec.transpose._zero_rows import with_zero_rows
 
 
 class Backward:
@@ -95,12 +97,22 @@ class Backward:
         def trace(n: int) -> TracedCell:
             return self._trace(spec, n, own_rows, row_by_row)
 
-        two, three = trace(2), trace(3)
+        two, three = self._pair(spec, trace(2), trace(3))
         with contextlib.suppress(UnlikeError):
             return CellVjp(at_width(two, three, width), three)
         if width == 1:
             return Doubled(two, three)
-        return CellVjp(trace(width), two if width > 2 else three)
+        return CellVjp(*self._pair(spec, trace(width), trace(2 if width > 2 else 3)))
+
+    def _pair(
+        self, spec: CellSpec, traced: TracedCell, other: TracedCell
+    ) -> tuple[TracedCell, TracedCell]:
+        """A cell at two widths, where zeros stay if some calls do not derive all of it."""
+        if spec.cell.index not in derived_in_part(self.program):
+            return traced, other
+        if not are_alike(traced, other):
+            raise FoldedRowsError
+        return with_zero_rows(traced, other), with_zero_rows(other, traced)
 
     def _trace(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> TracedCell:
         key = (spec.cell.index, width, own_rows, row_by_row)

@@ -51,7 +51,7 @@ class Cut:
         Raises:
             FoldedRowsError: it cannot be cut so.
         """
-        if not _are_alike(traced, other):
+        if not are_alike(traced, other):
             raise FoldedRowsError
         self.sources, self.saved_axes = _leaf_sources(traced, other)
         pairs = zip(_leaf_vars(traced), self.sources, strict=True)
@@ -95,7 +95,7 @@ def row_aval(var: Any, axis: int) -> ShapedArray:
     return ShapedArray(tuple(shape), var.aval.dtype)
 
 
-def _are_alike(traced: TracedCell, other: TracedCell) -> bool:
+def are_alike(traced: TracedCell, other: TracedCell) -> bool:
     """Whether two traces are the same operations, on arrays of as many axes."""
     pairs = ((traced.forward, other.forward), (traced.backward, other.backward))
     return all(_operations(a) == _operations(b) for a, b in pairs)
