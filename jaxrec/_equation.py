@@ -5,14 +5,15 @@ batches of rows. `bind_equation` is the one place where that happens.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 
 from jaxrec import _compat
+from jaxrec._dependence import Dependence
 
 Rule = Callable[[JaxprEqn, list[Any]], list[Any] | None]
 """The results of an equation on values for its operands, or None if they are left to others."""
@@ -93,9 +94,9 @@ def _gives_the_same(eqn: JaxprEqn, values: Sequence[Any]) -> bool:
 
     JAX gives the rule the cotangent of such a result once for each example, and adds them up.
     """
-    jaxpr, mapped = eqn.params["call_jaxpr"].jaxpr, list(map(_compat.mapped_by, values))
-    axes = frozenset().union(*mapped)
-    return not all(all(_reached(jaxpr, [axis in m for m in mapped])) for axis in axes)
+    closed, mapped = eqn.params["call_jaxpr"], list(map(_compat.mapped_by, values))
+    axes, results = frozenset().union(*mapped), Dependence().results
+    return not all(all(results(closed, [axis in m for m in mapped])) for axis in axes)
 
 
 def _mapped_together(values: Sequence[Any]) -> list[Any]:
@@ -109,23 +110,6 @@ def _mapped_together(values: Sequence[Any]) -> list[Any]:
     holds = functools.reduce(jnp.logical_and, moved)
     pairs = zip(values, mapped, strict=True)
     return [x if own == axes else jnp.where(holds, x, x) for x, own in pairs]
-
-
-def _reached(jaxpr: Jaxpr, given: Sequence[bool]) -> list[bool]:
-    """For each result, whether it depends on one of the operands that are given."""
-    found = {v for v, holds in zip(jaxpr.invars, given, strict=True) if holds}
-
-    def holds(atoms: Iterable[Any]) -> list[bool]:
-        return [not _compat.is_literal(a) and a in found for a in atoms]
-
-    for eqn in jaxpr.eqns:
-        operands, inner = holds(eqn.invars), _compat.inlined(eqn)
-        if inner is not None:
-            outs = _reached(inner.jaxpr, operands)
-        else:
-            outs = [any(operands)] * len(eqn.outvars)
-        found.update(v for v, reached in zip(eqn.outvars, outs, strict=True) if reached)
-    return holds(jaxpr.outvars)
 
 
 def _asserts_zeros(eqn: JaxprEqn) -> bool:

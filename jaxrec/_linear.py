@@ -19,9 +19,9 @@ from jaxrec import _compat
 from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
-_IN_ALL = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze", "slice"}
-_IN_ALL |= {"pad", "concatenate", "split", "copy", "rev", "add", "add_any", "sub", "neg"}
-_IN_ALL |= {"reduce_sum", "cumsum", "real", "imag", "complex", "conj", "reduce_precision"}
+IN_ALL = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze", "slice"}
+IN_ALL |= {"pad", "concatenate", "split", "copy", "rev", "add", "add_any", "sub", "neg"}
+IN_ALL |= {"reduce_sum", "cumsum", "real", "imag", "complex", "conj", "reduce_precision"}
 """Operations that are linear in all operands together."""
 
 _IN_EACH = {"mul", "dot_general", "conv_general_dilated"}
@@ -130,7 +130,7 @@ def _is_linear_in(eqn: JaxprEqn, given: list[Known]) -> bool:
         return any(_is_linear_but_for(given, {k}) for k in range(len(given)))
     if name == "select_n":
         return _is_linear_but_for(given, set(range(1, len(given))))
-    if name in _IN_ALL:
+    if name in IN_ALL:
         return all(known.linear for known in given)
     return name in _IN_SOME and _is_linear_but_for(given, _IN_SOME[name])
 

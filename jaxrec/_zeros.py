@@ -6,8 +6,8 @@ same, with a cotangent of zero, and zero times an infinite derivative would be N
 that are linear in an operand give zeros for its zeros:
 
     mul, div            each element
-    dot_general         each sum, or what a row adds to a sum over rows
-    triangular_solve    each system
+    dot_general         each sum, or what a row adds to a sum over rows; and convolutions
+    triangular_solve    each system; and tridiagonal_solve
     scan, while, cond   by the equations in them
 
 No number changes that is finite without.
@@ -24,6 +24,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._dependence import Dependence
 from jaxrec._equation import bind_equation, run_jaxpr
 from jaxrec._types import has_derivative
 from jaxrec._values import replaced
@@ -50,7 +51,7 @@ def keeping_zeros(
         carries: which of them are tangents or cotangents.
         rows: the axis of rows of its values; None where it is evaluated for each row.
     """
-    return [x.value for x in _run(closed, list(map(_Flow, args, carries)), rows or {})]
+    return _Evaluation(rows or {}).run(closed, args, carries)
 
 
 def with_zero_tangents(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -86,35 +87,52 @@ def with_zero_tangents(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]
     return run
 
 
-def _run(closed: ClosedJaxpr, flows: Sequence[_Flow], rows: Rows) -> list[_Flow]:
-    def apply(eqn: JaxprEqn, given: list[Any]) -> list[_Flow]:
-        return _apply(eqn, list(map(_flow, given)), rows)
+class _Evaluation:
+    def __init__(self, rows: Rows) -> None:
+        self._rows, self._dependence = rows, Dependence()
 
-    return list(map(_flow, run_jaxpr(closed, flows, apply)))
+    def run(self, closed: ClosedJaxpr, args: Sequence[Any], carries: Sequence[bool]) -> list[Any]:
+        return [x.value for x in self._flows(closed, list(map(_Flow, args, carries)))]
+
+    def _flows(self, closed: ClosedJaxpr, flows: Sequence[_Flow]) -> list[_Flow]:
+        def apply(eqn: JaxprEqn, given: list[Any]) -> list[_Flow]:
+            return self._apply(eqn, list(map(_flow, given)))
+
+        return list(map(_flow, run_jaxpr(closed, flows, apply)))
+
+    def _apply(self, eqn: JaxprEqn, flows: list[_Flow]) -> list[_Flow]:
+        values, carries = [x.value for x in flows], [x.carries for x in flows]
+        name, called = eqn.primitive.name, _compat.called(eqn)
+        if any(carries) and called is not None:
+            return self._flows(called, flows)
+        if any(carries) and name == "custom_linear_solve":
+            return self._flows(eqn.params["jaxprs"].solve, _of_solution(eqn, flows))
+        if name in _RULES and carries.count(True) == 1:
+            k = carries.index(True)
+            return [_Flow(_RULES[name](eqn, values, k, self._rows), True)]
+        outs = bind_equation(self._inside(eqn, carries), values)
+        return list(map(_Flow, outs, self._dependence.of(eqn, carries)))
+
+    def _inside(self, eqn: JaxprEqn, carries: list[bool]) -> JaxprEqn:
+        """The same equation, where zeros stay in the loop or the branches that it may have."""
+        inside = self._dependence.inside(eqn, carries) if any(carries) else None
+        if inside is None:
+            return eqn
+
+        def changed(closed: ClosedJaxpr) -> ClosedJaxpr:
+            def run(*args: Any) -> list[Any]:
+                return self.run(closed, args, inside.given)
+
+            return jax.make_jaxpr(run)(*closed.in_avals)
+
+        made = tuple(map(changed, inside.jaxprs))
+        new = made if inside.name == "branches" else made[0]
+        return eqn.replace(params={**eqn.params, inside.name: new})
 
 
 def _flow(x: Any) -> _Flow:
     """What a value is that none has been told of: a constant."""
     return x if isinstance(x, _Flow) else _Flow(x, False)
-
-
-def _apply(eqn: JaxprEqn, flows: list[_Flow], rows: Rows) -> list[_Flow]:
-    values, carries = [x.value for x in flows], [x.carries for x in flows]
-    name = eqn.primitive.name
-    if not any(carries):
-        return list(map(_flow, bind_equation(eqn, values)))
-    called = _compat.called(eqn)
-    if called is not None:
-        return _run(called, flows, rows)
-    if name == "custom_linear_solve":
-        return _run(eqn.params["jaxprs"].solve, _of_solution(eqn, flows), rows)
-    if name in _INNER:
-        eqn, carried = _INNER[name](eqn, carries)
-        return list(map(_Flow, bind_equation(eqn, values), carried))
-    if name in _RULES and carries.count(True) == 1:
-        k = carries.index(True)
-        return [_Flow(_RULES[name](eqn, values, k, rows.get(eqn.invars[k])), True)]
-    return [_Flow(x, True) for x in bind_equation(eqn, values)]
 
 
 def _of_solution(eqn: JaxprEqn, flows: list[_Flow]) -> list[_Flow]:
@@ -124,34 +142,34 @@ def _of_solution(eqn: JaxprEqn, flows: list[_Flow]) -> list[_Flow]:
     return [*flows[first : first + sizes.solve], *flows[sum(sizes) :]]
 
 
-def _elementwise(eqn: JaxprEqn, values: list[Any], k: int, rows: int | None) -> Any:
+def _elementwise(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     """A product or quotient, each element zero where that of operand `k` is."""
     del rows
     (out,) = bind_equation(eqn, values)
     if (eqn.primitive.name, k) == ("div", 1):
         return out
-    return _where_zero(_is_zero(values[k]), out)
+    zero = _is_zero(values[k])  # JAX leaves axes of one element to be broadcast
+    return _where_zero(_spread(zero, list(range(zero.ndim)), out.shape), out)
 
 
-def _triangular_solve(eqn: JaxprEqn, values: list[Any], k: int, rows: int | None) -> Any:
-    """Solutions, each zero where the right side is."""
+def _solve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
+    """Solutions of linear systems, each zero where the right side is, which is the last operand."""
     del rows
     (out,) = bind_equation(eqn, values)
-    if k == 0:
+    if k != len(values) - 1:
         return out
-    silent = lax.reduce_and(_is_zero(values[1]), (out.ndim - 2, out.ndim - 1))
+    silent = lax.reduce_and(_is_zero(values[k]), (out.ndim - 2, out.ndim - 1))
     return _where_zero(_spread(silent, list(range(out.ndim - 2)), out.shape), out)
 
 
-def _dot_general(eqn: JaxprEqn, values: list[Any], k: int, rows: int | None) -> Any:
+def _dot_general(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     """Sums of products, each zero where all that operand `k` adds to it is."""
     (contracted, batch) = eqn.params["dimension_numbers"]
     zero, other = _is_zero(values[k]), 1 - k
-    if rows in contracted[k]:
-        silent = lax.reduce_and(zero, [axis for axis in range(zero.ndim) if axis != rows])
-        axis = contracted[other][contracted[k].index(rows)]
-        values = list(values)
-        values[other] = _where_zero(_spread(silent, [axis], values[other].shape), values[other])
+    row = rows.get(eqn.invars[k])
+    if row in contracted[k]:
+        axis = contracted[other][contracted[k].index(row)]
+        values[other] = _where_row_zero(zero, row, values[other], axis)
         return bind_equation(eqn, values)[0]
     (out,) = bind_equation(eqn, values)
     summed = {*contracted[k], *batch[k]}
@@ -164,11 +182,25 @@ def _dot_general(eqn: JaxprEqn, values: list[Any], k: int, rows: int | None) -> 
     return _where_zero(_spread(silent, axes, out.shape), out)
 
 
-_RULES: dict[str, Callable[[JaxprEqn, list[Any], int, int | None], Any]] = {
+def _convolve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
+    """A convolution, each row zero where that of operand `k` is; or what it adds to a sum."""
+    zero, other = _is_zero(values[k]), 1 - k
+    row, of_other, of_out = (rows.get(v) for v in (eqn.invars[k], eqn.invars[other], *eqn.outvars))
+    if row is not None and of_out is None and of_other is not None:
+        values[other] = _where_row_zero(zero, row, values[other], of_other)
+    (out,) = bind_equation(eqn, values)
+    if row is None or of_out is not None:
+        out = _where_row_zero(zero, row, out, of_out)
+    return out
+
+
+_RULES: dict[str, Callable[[JaxprEqn, list[Any], int, Rows], Any]] = {
     "mul": _elementwise,
     "div": _elementwise,
     "dot_general": _dot_general,
-    "triangular_solve": _triangular_solve,
+    "conv_general_dilated": _convolve,
+    "triangular_solve": _solve,
+    "tridiagonal_solve": _solve,
 }
 """The result of an operation where one operand carries, which may have an axis of rows."""
 
@@ -181,72 +213,13 @@ def _where_zero(silent: Any, x: Any) -> Any:
     return lax.select(silent, lax.full_like(x, 0), x)
 
 
+def _where_row_zero(zero: Any, row: int | None, x: Any, axis: int | None) -> Any:
+    """Zeros in the rows of an array where those of another are; of all where there are no rows."""
+    silent = lax.reduce_and(zero, [k for k in range(zero.ndim) if k != row])
+    return _where_zero(_spread(silent, [] if axis is None else [axis], x.shape), x)
+
+
 def _spread(x: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
     """An array whose axes are some of a shape, in that shape."""
     order = sorted(range(len(axes)), key=axes.__getitem__)
     return lax.broadcast_in_dim(lax.transpose(x, order), shape, sorted(axes))
-
-
-def _scan(eqn: JaxprEqn, carries: list[bool]) -> tuple[JaxprEqn, list[bool]]:
-    body, first = eqn.params["jaxpr"], eqn.params["num_consts"]
-    given, carried = _turns(body, carries, first, eqn.params["num_carry"])
-    return _with(eqn, jaxpr=_inner(body, given)), carried
-
-
-def _while(eqn: JaxprEqn, carries: list[bool]) -> tuple[JaxprEqn, list[bool]]:
-    body, first = eqn.params["body_jaxpr"], eqn.params["body_nconsts"]
-    own = carries[eqn.params["cond_nconsts"] :]
-    given, carried = _turns(body, own, first, len(own) - first)
-    return _with(eqn, body_jaxpr=_inner(body, given)), carried
-
-
-def _cond(eqn: JaxprEqn, carries: list[bool]) -> tuple[JaxprEqn, list[bool]]:
-    branches = eqn.params["branches"]
-    by_branch = [_carried(branch, carries[1:]) for branch in branches]
-    made = tuple(_inner(branch, carries[1:]) for branch in branches)
-    return _with(eqn, branches=made), list(map(any, zip(*by_branch, strict=True)))
-
-
-_INNER: dict[str, Callable[[JaxprEqn, list[bool]], tuple[JaxprEqn, list[bool]]]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-}
-"""Equations with jaxprs: the same where zeros stay in those, and which results carry."""
-
-
-def _with(eqn: JaxprEqn, **params: Any) -> JaxprEqn:
-    return eqn.replace(params={**eqn.params, **params})
-
-
-def _inner(closed: ClosedJaxpr, carries: Sequence[bool]) -> ClosedJaxpr:
-    def run(*args: Any) -> list[Any]:
-        return keeping_zeros(closed, args, carries)
-
-    return jax.make_jaxpr(run)(*closed.in_avals)
-
-
-def _turns(
-    body: ClosedJaxpr, given: Sequence[bool], first: int, count: int
-) -> tuple[list[bool], list[bool]]:
-    """Which operands and results of a loop's body carry in some turn; `count` go around."""
-    given, last = list(given), first + count
-    while True:
-        carried = _carried(body, given)
-        around = [a or b for a, b in zip(given[first:last], carried, strict=False)]
-        if around == given[first:last]:
-            return given, carried
-        given[first:last] = around
-
-
-def _carried(closed: ClosedJaxpr, carries: Sequence[bool]) -> list[bool]:
-    """Which results of a jaxpr carry."""
-    found: list[bool] = []
-
-    def run(*args: Any) -> list[Any]:
-        flows = _run(closed, list(map(_Flow, args, carries)), {})
-        found[:] = [x.carries for x in flows]
-        return [x.value for x in flows]
-
-    jax.make_jaxpr(run)(*closed.in_avals)
-    return found

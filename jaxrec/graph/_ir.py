@@ -93,6 +93,13 @@ class Prim:
 
         return frozenset(primitives_in_derivative(self.eqn))
 
+    @functools.cached_property
+    def flow(self) -> frozenset[tuple[int, int]]:
+        """Pairs of an operand and a result that its derivative flows to."""
+        from jaxrec.graph._flow import flow
+
+        return flow(self)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:

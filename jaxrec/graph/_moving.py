@@ -13,11 +13,12 @@ from jaxrec._order import apply_equation, has_rule
 from jaxrec._types import has_derivative
 from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, is_constant
 
-_ALWAYS = frozenset((
+ALWAYS = frozenset((
     "add", "sub", "mul", "div", "neg", "max", "min", "dot_general", "exp", "log", "sin", "cos",
     "tanh", "logistic", "sqrt", "rsqrt", "select_n", "broadcast_in_dim", "reshape", "transpose",
     "squeeze", "slice", "concatenate", "dynamic_slice", "gather", "reduce_sum",
-    "convert_element_type",
+    "convert_element_type", "pow", "integer_pow", "square", "abs", "log1p", "expm1", "erf",
+    "reduce_max", "reduce_min", "cumsum", "pad", "rev", "dynamic_update_slice",
 ))  # fmt: skip
 """Operations that pass a derivative on whatever they are given; JAX is not asked about the most."""
 
@@ -72,7 +73,7 @@ def _at_most(op: Prim, moved: tuple[bool, ...]) -> Sequence[bool]:
 
 def _as_jax(taken: Sequence[Collection[Atom]], op: Prim, moved: tuple[bool, ...]) -> Sequence[bool]:
     """Those whose derivative JAX does not know to be zero; a rule is applied to no others."""
-    if op.name in _ALWAYS:
+    if op.name in ALWAYS:
         return [True]
 
     def run(*values: Any) -> list[Any]:

@@ -1,106 +1,133 @@
 """Where derivatives flow in some calls and not in others.
 
 Python derives what flows. Cells derive for all their calls, with zeros for those where nothing
-does, so they have to know where that may be: see `jaxrec/_zeros.py`. What is known of all calls is
-a greatest fixpoint: a call passes on what the calls inside it do, down to those that make none.
+does, so they have to know where that may be: see `jaxrec/_zeros.py`.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from jaxrec._types import has_derivative
-from jaxrec.graph._ir import Atom, Call, Graph, Op, Region, Switch, Value, is_constant, walk
+from jaxrec.graph._ir import Atom, Call, Graph, Op, Prim, Region, Switch, Value, is_constant, walk
 
-Given = Callable[[Call], Iterable[Atom]]
-"""The operands of a call that its derivatives flow to."""
+Sources = Callable[[Op, set[Atom]], Iterable[Atom]]
+"""The operands of an operation or a call that derivatives of some results flow to."""
 
 
-def surely_derived(graph: Graph) -> set[Atom]:
-    """What derivatives flow to in each call, whichever branches it takes; in a branch, if it does.
+class Asked(NamedTuple):
+    """Which results of the entry function have a derivative.
 
-    That is whichever of the results of the graph have a derivative, be it one alone.
+    Attributes:
+        of_roots: of the calls from outside.
+        of_calls: of every call, where all are reported.
     """
-    taken = {param for function in graph.functions for param in function.params}
 
-    def given(call: Call) -> Iterable[Atom]:
-        return (atom for param, atom in graph.arguments(call) if param in taken)
+    of_roots: frozenset[int]
+    of_calls: frozenset[int] = frozenset()
+
+
+def partly_derived(graph: Graph, asked: Asked) -> set[Atom]:
+    """What derivatives flow to in some calls, and not surely in all.
+
+    In a branch those are calls that take it.
+
+    Args:
+        graph: the graph.
+        asked: of what derivatives are taken.
+    """
+    bodies = [function.body for function in graph.functions]
+    some = (derived(body, body.results, of_branches=set.union) for body in bodies)
+    return set[Atom]().union(*some) - _surely_derived(graph, asked)
+
+
+def _surely_derived(graph: Graph, asked: Asked) -> set[Atom]:
+    """What derivatives flow to in each call, whichever branches it takes.
+
+    A greatest fixpoint: what the calls inside a call take is supposed to be derived, and so is what
+    they give, until it turns out that it is not.
+    """
+    supposed: set[Atom] = {param for function in graph.functions for param in function.params}
+    supposed.update(value for call in graph.calls for value in call.outputs)
+
+    def sources(op: Op, found: set[Atom]) -> Iterable[Atom]:
+        if isinstance(op, Call):
+            return (atom for param, atom in graph.arguments(op) if param in supposed)
+        assert isinstance(op, Prim)
+        return (op.inputs[k] for k, j in op.flow if op.outputs[j] in found)
 
     while True:
-        found = [_derived_in_each(function.body, given) for function in graph.functions]
-        sure = set[Atom]().union(*found)
-        if taken <= sure:
-            break
-        taken &= sure
-    for k in _left_out(graph, sure):
-        found[k].clear()
-    return set[Atom]().union(*found)
+        sure = set[Atom]()
+        for k, function in enumerate(graph.functions):
+            results = _given_on(graph, k, supposed, asked)
+            sure |= derived(function.body, results, sources)
+        if supposed <= sure:
+            return sure
+        supposed &= sure
 
 
-def _left_out(graph: Graph, sure: set[Atom]) -> set[int]:
-    """The functions of which some call is not derived, since that which makes it does not."""
-    found = {call.callee for call in graph.calls if sure.isdisjoint(call.outputs)}
-    todo = list(found)
-    while todo:
-        body = graph.functions[todo.pop()].body
-        new = {op.callee for op in walk(body) if isinstance(op, Call)} - found
-        found |= new
-        todo += new
-    return found
+def _given_on(graph: Graph, k: int, derived: set[Atom], asked: Asked) -> list[Atom]:
+    """The results of a function whose derivative each of its calls has."""
+    results = graph.functions[k].body.results
+    given = set(range(len(results))) if k else set(asked.of_roots)
+    for call in graph.calls:
+        if call.callee == k:
+            given = {j for j in given if call.outputs[j] in derived}
+    return [results[j] for j in (given if k else given | asked.of_calls)]
 
 
-def _derived_in_each(body: Region, given: Given) -> set[Atom]:
-    """What the derivative of any one result flows to."""
-    results = [atom for atom in body.results if has_derivative(atom.aval)]
-    each = [derived(body, [atom], given) for atom in results]
-    return set.intersection(*each) if each else set()
+def passed_on(op: Op, found: set[Atom]) -> Iterable[Atom]:
+    """All operands, without a look at the operation: there may be none that it does not flow to."""
+    del found
+    if isinstance(op, Switch) or is_constant(op):
+        return ()
+    return op.inputs if any(has_derivative(out.aval) for out in op.outputs) else ()
 
 
-def _all_operands(call: Call) -> Iterable[Atom]:
-    return call.inputs
-
-
-def derived(region: Region, results: Iterable[Atom], given: Given = _all_operands) -> set[Atom]:
-    """What derivatives of some results flow to whichever branches are taken.
+def derived(
+    region: Region,
+    results: Iterable[Atom],
+    sources: Sources = passed_on,
+    of_branches: Callable[..., set[Atom]] = set.intersection,
+) -> set[Atom]:
+    """What derivatives of some results flow to, whichever branches are taken.
 
     Args:
         region: the region; of the values that its branches make, what the derivative of a call that
             takes the branch flows to.
         results: the results.
-        given: the operands of calls that theirs flow to.
+        sources: the operands that it flows to.
+        of_branches: what is said of all branches from what is of each.
     """
     found = set(results)
     for op in reversed(region.ops):
         if found.isdisjoint(op.outputs):
             continue
-        if isinstance(op, Switch):
-            asked = [value in found for value in op.outputs]
-            inner = [derived(r, itertools.compress(r.results, asked), given) for r in op.regions]
-            found |= set.intersection(*inner)
-            for branch, own in zip(op.regions, inner, strict=True):
-                found.update(v for made in walk(branch) for v in made.outputs if v in own)
-        elif passes_on(op):
-            found.update(given(op) if isinstance(op, Call) else op.inputs)
+        if not isinstance(op, Switch):
+            found.update(sources(op, found))
+            continue
+        asked = [value in found for value in op.outputs]
+        inner = [
+            derived(r, itertools.compress(r.results, asked), sources, of_branches)
+            for r in op.regions
+        ]
+        found |= of_branches(*inner)
+        for branch, own in zip(op.regions, inner, strict=True):
+            found.update(v for made in walk(branch) for v in made.outputs if v in own)
     return found
 
 
-def passes_on(op: Op) -> bool:
-    """Whether derivatives flow through an operation itself, as they do not through an index."""
-    if isinstance(op, Switch) or is_constant(op):
-        return False
-    return any(has_derivative(out.aval) for out in op.outputs)
-
-
-def surely_moving(graph: Graph, moving: Collection[Atom], given: Collection[Value]) -> set[Atom]:
-    """The values that move in each call.
+def surely_moving(graph: Graph, given: Collection[Value], moving: set[Atom]) -> set[Atom]:
+    """What moves in each call.
 
     Args:
         graph: the graph.
-        moving: those that move in some.
         given: the values that a derivative is taken by.
+        moving: what moves in some calls.
     """
-    sure = set(moving).difference({*graph.entry.params, *graph.captured}.difference(given))
+    sure = moving.difference({*graph.entry.params, *graph.captured}.difference(given))
     while resting := sure.intersection(_resting(graph, sure)):
         sure -= resting
     return sure
@@ -118,5 +145,6 @@ def _resting(graph: Graph, moving: set[Atom]) -> Iterator[Value]:
             results = graph.functions[op.callee].body.results
             pairs = zip(op.outputs, results, strict=True)
             yield from (v for v, atom in pairs if atom not in moving)
-        elif is_constant(op) or moving.isdisjoint(op.inputs):
-            yield from op.outputs
+        else:
+            moves = {j for k, j in op.flow if op.inputs[k] in moving}
+            yield from (v for j, v in enumerate(op.outputs) if j not in moves)

@@ -21,7 +21,6 @@ from jaxrec.lowering._rows import gather, numbers, sum_over_readers
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.split._resting import derived_in_part
 from jaxrec.transpose._at_width import Doubled, UnlikeError, at_width
 from jaxrec.transpose._cell_vjp import CellVjp
 from jaxrec.transpose._cut import FoldedRowsError, are_alike
@@ -41,6 +40,7 @@ class Backward:
         outers: Sequence[int],
         policy: Policy,
         unread: frozenset[tuple[int, int]] = frozenset(),
+        partial: frozenset[int] = frozenset(),
     ) -> None:
         """Differentiates nothing yet.
 
@@ -52,6 +52,7 @@ class Backward:
             outers: those that are differentiated.
             policy: which intermediate results to keep.
             unread: parts of rows that have no cotangent, by tape class and number.
+            partial: cells that some calls leave out of their derivative.
         """
         self.program, self.layout, self.patterns = program, layout, tuple(patterns)
         self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
@@ -59,16 +60,25 @@ class Backward:
         self._traced: dict[Any, TracedCell] = {}
         self._row_by_row: dict[int, bool] = {}
         self._forward_only: dict[int, bool] = {}
-        self._unread, self._without = unread, dict[frozenset[tuple[int, int]], Backward]()
+        self._unread, self._partial = unread, partial
+        self._narrowed: dict[Any, Backward] = {}
 
-    def without(self, unread: frozenset[tuple[int, int]]) -> Backward:
-        """The same where some parts of rows have no cotangent, and nothing is kept for it."""
-        if unread not in self._without:
-            policy = jax.checkpoint_policies.nothing_saveable
-            self._without[unread] = Backward(
-                self.program, self.layout, self.patterns, self._avals, self._wrt, policy, unread
-            )
-        return self._without[unread]
+    def narrowed(self, unread: frozenset[tuple[int, int]], partial: frozenset[int]) -> Backward:
+        """The same where some parts of rows have no cotangent, and calls leave some cells out.
+
+        If there are such parts nothing is kept for it.
+        """
+        if not unread and not partial:
+            return self
+        key = (unread, partial)
+        if key not in self._narrowed:
+            policy = jax.checkpoint_policies.nothing_saveable if unread else self._policy
+            types = (self._avals, self._wrt, policy, unread, partial)
+            made = Backward(self.program, self.layout, self.patterns, *types)
+            if not unread:
+                made._traced = self._traced
+            self._narrowed[key] = made
+        return self._narrowed[key]
 
     def at(self, spec: CellSpec, width: int, own_rows: bool = False) -> CellVjp:
         """A cell at a width; `own_rows` gives every outer value a row axis."""
@@ -107,8 +117,8 @@ class Backward:
     def _pair(
         self, spec: CellSpec, traced: TracedCell, other: TracedCell
     ) -> tuple[TracedCell, TracedCell]:
-        """A cell at two widths, where zeros stay if some calls do not derive all of it."""
-        if spec.cell.index not in derived_in_part(self.program):
+        """A cell at two widths, in which zeros stay if some calls leave it out."""
+        if spec.cell.index not in self._partial:
             return traced, other
         if not are_alike(traced, other):
             raise FoldedRowsError

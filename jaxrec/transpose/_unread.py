@@ -12,26 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrec._types import has_derivative
+from jaxrec.graph._resting import Asked
 from jaxrec.split import _parts
 from jaxrec.split._parts import Part
 from jaxrec.split._program import Program
+from jaxrec.split._resting import derived_in_part
 from jaxrec.transpose._cells import Backward
-
-
-def parts_without_cotangent(
-    program: Program, collect: bool, without: Sequence[int]
-) -> frozenset[Part]:
-    """The parts of rows that cells write, and that have no cotangent.
-
-    Args:
-        program: the program.
-        collect: whether the results of all calls are results too.
-        without: which results have no cotangent: numbers among those that may have one.
-    """
-    if not without:
-        return frozenset()
-    key = ("unread", collect, tuple(without))
-    return program.cache.once(key, lambda: _find(program, collect, frozenset(without)))
 
 
 def without_unread(
@@ -40,15 +26,35 @@ def without_unread(
     """The differentiated cells and their residuals, less what no cotangent reaches.
 
     Residuals are of cells that are differentiated as a whole. Others compute them again.
+
+    Args:
+        backward: the cells.
+        without: which results have no cotangent: numbers among those that may have one.
+        residuals: of each cell.
     """
-    unread = parts_without_cotangent(backward.program, backward.layout.collect, without)
-    if not unread:
-        return backward, residuals
-    return backward.without(unread), [[] for _ in residuals]
+    program = backward.program
+    asked = _asked(program, backward.layout.collect, without)
+    unread = _unread(program, asked) if without else frozenset[Part]()
+    narrowed = backward.narrowed(unread, derived_in_part(program, asked))
+    return narrowed, [[] for _ in residuals] if unread else residuals
 
 
-def _find(program: Program, collect: bool, without: frozenset[int]) -> frozenset[Part]:
+def _asked(program: Program, collect: bool, without: Sequence[int]) -> Asked:
+    """The results that have a cotangent."""
     carrying = [k for k, aval in enumerate(program.result_avals) if has_derivative(aval)]
     results = carrying * (2 if collect else 1)
-    asked = {k for n, k in enumerate(results) if n not in without}
-    return _parts.unread_parts(program.cells, program.result_rows, asked)
+    asked = [(n, k) for n, k in enumerate(results) if n not in without]
+    first = len(carrying)
+    return Asked(
+        frozenset(k for n, k in asked if n < first), frozenset(k for n, k in asked if n >= first)
+    )
+
+
+def _unread(program: Program, asked: Asked) -> frozenset[Part]:
+    """The parts of rows that cells write, and that have no cotangent."""
+
+    def find() -> frozenset[Part]:
+        either = asked.of_roots | asked.of_calls
+        return _parts.unread_parts(program.cells, program.result_rows, either)
+
+    return program.cache.once(("unread", asked), find)
