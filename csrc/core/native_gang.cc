@@ -1,24 +1,16 @@
 #include "core/native_gang.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/native_columns.h"
+#include "core/native_standing.h"
 
 namespace jaxrec::native {
 namespace {
 
 constexpr int32_t kMostDepth = 2048;
 constexpr int64_t kMostBytes = int64_t{1} << 23;  // of all frames
-constexpr int32_t kPcBits = 16;
-constexpr int32_t kPcs = 1 << kPcBits;
-constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 constexpr int64_t kPoll = 128;  // calls and turns of loops, each of a group of lanes
-
-// Where a lane stands: the deeper and the earlier, the greater. 0: nowhere, it has ended.
-constexpr int32_t key_of(int32_t depth, int32_t pc) { return depth * kPcs + (kPcs - 1 - pc); }
-constexpr int32_t depth_of(int32_t key) { return key / kPcs; }
-constexpr int32_t pc_of(int32_t key) { return kPcs - 1 - key % kPcs; }
 
 template <class W>
 class GangOf final : public Gang {
@@ -35,9 +27,8 @@ class GangOf final : public Gang {
         ops_(Columns<W>::best()),
         kernels_(program_.code.size()),
         is_tail_(program_.code.size()),
-        mask_(width_),
+        now_(ops_, width_),
         scratch_(width_),
-        keys_(width_),
         lanes_(width_),
         bases_(at.outers.size() * width_),
         returns_(1) {
@@ -54,19 +45,16 @@ class GangOf final : public Gang {
     polls_ = 0;
     all_together_ = 0;
     admit();
-    if (!elect()) return Exit::kDone;
+    if (!now_.elect()) return Exit::kDone;
+    follow();
     do {
-      if (pc_ >= stop_) regroup();
-    } while (step(program_.code[pc_]));
+      if (now_.meets()) regroup();
+    } while (step(program_.code[now_.pc]));
     return exit_;
   }
 
   void leave(Stack& stack) override {
-    const auto i = static_cast<int32_t>(
-        std::find_if(keys_.begin(), keys_.end(), [](W key) { return key != 0; }) - keys_.begin());
-    const auto key = static_cast<int32_t>(keys_[i]);
-    const int32_t depth = depth_of(key), pc = pc_of(key);
-    keys_[i] = 0;
+    const auto [i, depth, pc] = now_.take();
     --live_;
     stack.task = nullptr;
     stack.depth = static_cast<int32_t>(frame(depth)[registers_ * width_ + i]);
@@ -88,12 +76,12 @@ class GangOf final : public Gang {
 
   bool step(const Instr& in) {
     const auto op = static_cast<MachineOp>(in.op);
-    if (kernels_[pc_] == nullptr) return is_jump(op) ? jump(in, op) : compute(in, op);
+    if (kernels_[now_.pc] == nullptr) return is_jump(op) ? jump(in, op) : compute(in, op);
     if (is_compare_branch(op)) {
-      kernels_[pc_](scratch_.data(), column(in.a), column(in.b), short_immediate(in), width_);
+      kernels_[now_.pc](scratch_.data(), column(in.a), column(in.b), short_immediate(in), width_);
       return split(scratch_.data(), in.ref.target);
     }
-    kernels_[pc_](target(in.dst), column(in.a), column(in.b), to_element<W>(in.imm), width_);
+    kernels_[now_.pc](target(in.dst), column(in.a), column(in.b), to_element<W>(in.imm), width_);
     return keep(in.dst);
   }
 
@@ -132,18 +120,18 @@ class GangOf final : public Gang {
     switch (op) {
       case MachineOp::BRANCH: return split(column(in.a), in.ref.target);
       case MachineOp::SWITCH: return choose_each(in);
-      case MachineOp::JUMP: pc_ += in.ref.target; return true;
+      case MachineOp::JUMP: now_.pc += in.ref.target; return true;
       case MachineOp::LOOP: return loop(in);
       case MachineOp::RET1:
       case MachineOp::RETN:
-      case MachineOp::RET_IMM: return depth_ > 1 ? return_(in) : end(in);
-      default: return is_tail_[pc_] ? call_last(in) : call(in);
+      case MachineOp::RET_IMM: return now_.depth > 1 ? return_(in) : end(in);
+      default: return is_tail_[now_.pc] ? call_last(in) : call(in);
     }
   }
 
   bool stop(Exit exit) {
     exit_ = exit;
-    park();
+    now_.park();
     return false;
   }
 
@@ -202,28 +190,28 @@ class GangOf final : public Gang {
     const size_t needed = static_cast<size_t>(level) * columns_ * width_;
     if (needed > frames_.size()) frames_.resize(std::max(needed, 2 * frames_.size()));
     if (static_cast<size_t>(level) >= returns_.size()) returns_.resize(2 * returns_.size() + 1);
-    fp_ = frame(depth_);
+    fp_ = frame(now_.depth);
   }
 
   // Where an instruction writes: at once, unless lanes of this depth wait, whose registers stay.
-  W* target(int32_t reg) { return apart_ ? column(reg) : scratch_.data(); }
+  W* target(int32_t reg) { return now_.apart ? column(reg) : scratch_.data(); }
   bool keep(int32_t reg) {
-    if (!apart_) blend(column(reg), scratch_.data());
-    ++pc_;
+    if (!now_.apart) blend(column(reg), scratch_.data());
+    ++now_.pc;
     return true;
   }
 
-  void blend(W* to, const W* from) const { ops_.blend(to, from, mask_.data(), width_); }
+  void blend(W* to, const W* from) const { ops_.blend(to, from, now_.mask(), width_); }
 
   void copy(int32_t reg, const W* from) {
-    if (apart_) std::copy_n(from, width_, column(reg));
+    if (now_.apart) std::copy_n(from, width_, column(reg));
     else blend(column(reg), from);
   }
 
   template <class Of>
   void each(W* out, Of of) {
     for (int32_t i = 0; i < width_; ++i)
-      if (mask_[i] != 0) out[i] = to_element<W>(of(i));
+      if (now_.runs(i)) out[i] = to_element<W>(of(i));
   }
 
   // Outer arrays.
@@ -234,7 +222,7 @@ class GangOf final : public Gang {
     const int64_t* bases = bases_.data() + static_cast<size_t>(number) * width_;
     int64_t inside[kGangLanes] = {};
     for (size_t axis = 0; axis < outer.dims.size(); ++axis)
-      if (!ops_.locate(inside, column(indices[axis]), mask_.data(), outer.dims[axis], width_))
+      if (!ops_.locate(inside, column(indices[axis]), now_.mask(), outer.dims[axis], width_))
         return stop(Exit::kAlone);
     const int64_t* places = outer.dims.size() == 0 ? bases : inside;
     if (places != bases && outer.lane_size != 0)
@@ -248,82 +236,44 @@ class GangOf final : public Gang {
 
   // Which lanes run.
 
-  // Notes where the running lanes stand.
-  void park() {
-    const W key = key_of(depth_, pc_);
-    ops_.part(keys_.data(), mask_.data(), mask_.data(), key, key, width_);
-  }
-
-  // Chooses the lanes that run next: the deepest, of these the earliest. False: there are none.
-  bool elect() {
-    const W first = ops_.largest(keys_.data(), width_);
-    if (first == 0) return false;
-    choose(static_cast<int32_t>(first));
+  // After a choice: the registers are those of its depth.
+  bool follow() {
+    fp_ = frame(now_.depth);
     return true;
   }
 
-  // Where others wait: they are joined, or they run first.
-  bool regroup() {
-    park();
-    return elect();
+  void regroup() {
+    now_.regroup();
+    follow();
   }
 
-  // At a jump back: those that wait are through with the loop, and where they are more they go on.
-  bool turn() {
-    if (apart_) return true;
-    park();
-    if (2 * count_ >= beside_) return elect();
-    int32_t last = kNever;
-    for (const W key : keys_)
-      if (key >= depth_ * kPcs) last = std::min(last, static_cast<int32_t>(key));
-    choose(last);
-    return true;
-  }
-
-  // Runs the lanes that stand at one place.
-  void choose(int32_t key) {
-    depth_ = depth_of(key);
-    pc_ = pc_of(key);
-    fp_ = frame(depth_);
-    const int32_t deepest = depth_ * kPcs;
-    const Chosen<W> chosen = ops_.choose(mask_.data(), keys_.data(), key, deepest, width_);
-    count_ = static_cast<int32_t>(chosen.count);
-    beside_ = static_cast<int32_t>(chosen.at_least);
-    apart_ = beside_ == count_;
-    stop_ = chosen.next < deepest ? kNever : pc_of(static_cast<int32_t>(chosen.next));
-  }
-
-  // Jumps in those lanes where `test` is not zero.
   bool split(const W* test, int32_t distance) {
-    const W taken = ops_.count(test, mask_.data(), width_);
-    if (taken == 0 || taken == count_) {
-      pc_ += taken == 0 ? 1 : distance;
-      return true;
-    }
-    const int32_t yes = key_of(depth_, pc_ + distance), no = key_of(depth_, pc_ + 1);
-    ops_.part(keys_.data(), test, mask_.data(), yes, no, width_);
-    return elect();
+    now_.split(test, distance);
+    return follow();
+  }
+
+  bool turn() {
+    now_.turn();
+    return follow();
   }
 
   bool choose_each(const Instr& in) {
     const W* index = column(in.a);
     const int32_t* targets = program_.pool.data() + in.ref.x;
-    for (int32_t i = 0; i < width_; ++i)
-      if (mask_[i] != 0)
-        keys_[i] = key_of(depth_, pc_ + targets[std::clamp<Word>(index[i], 0, in.b - 1)]);
-    return elect();
+    now_.jump_each([&](int32_t i) { return targets[std::clamp<Word>(index[i], 0, in.b - 1)]; });
+    return follow();
   }
 
   bool loop(const Instr& in) {
-    looped_ -= int64_t{in.ref.target} * count_;
+    looped_ -= int64_t{in.ref.target} * now_.count;
     if (!may_go_on()) return false;
-    pc_ += in.ref.target;
+    now_.pc += in.ref.target;
     return turn();
   }
 
   // Asks the source now and then; stops if too few lanes run together.
   bool may_go_on() {
-    together_ += count_;
+    together_ += now_.count;
     if (--budget_ >= 0) return true;
     const bool sparse = together_ < kPoll * least_;
     ++polls_;
@@ -339,43 +289,42 @@ class GangOf final : public Gang {
   // to one place.
 
   bool call(const Instr& in) {
-    if (depth_ >= most_depth_) return stop(Exit::kUnfit);
+    if (now_.depth >= most_depth_) return stop(Exit::kUnfit);
     if (!may_go_on()) return false;
-    const CallSite& site = program_.calls[program_.call_of[pc_]];
+    const CallSite& site = program_.calls[program_.call_of[now_.pc]];
     const size_t num_args = program_.functions[site.callee].args.size();
-    reserve(depth_ + 1);
-    W* next = frame(depth_ + 1);
+    reserve(now_.depth + 1);
+    W* next = frame(now_.depth + 1);
     for (size_t k = 0; k < num_args; ++k)
       std::copy_n(column(program_.pool[site.args + k]), width_, next + k * width_);
     std::copy_n(column(registers_), width_, next + registers_ * width_);
-    returns_[++depth_] = pc_ + 1;
+    now_.deepen();
+    returns_[now_.depth] = now_.pc + 1;
     fp_ = next;
-    apart_ = true;
-    stop_ = kNever;
     return enter(in);
   }
 
   // A call that keeps its caller's frame, and so comes at once to where that returns to.
   bool call_last(const Instr& in) {
     if (!may_go_on()) return false;
-    const CallSite& site = program_.calls[program_.call_of[pc_]];
+    const CallSite& site = program_.calls[program_.call_of[now_.pc]];
     const int32_t num_args = static_cast<int32_t>(program_.functions[site.callee].args.size());
     const int32_t* args = program_.pool.data() + site.args;
-    reserve(depth_ + 1);
-    W* next = frame(depth_ + 1);
+    reserve(now_.depth + 1);
+    W* next = frame(now_.depth + 1);
     for (int32_t k = 0; k < num_args; ++k)
       if (args[k] != k) std::copy_n(column(args[k]), width_, next + k * width_);
     for (int32_t k = 0; k < num_args; ++k)
       if (args[k] != k) copy(k, next + k * width_);
-    ops_.step(column(registers_), mask_.data(), width_);
+    ops_.step(column(registers_), now_.mask(), width_);
     ++most_kept_;
     return enter(in) && turn();
   }
 
   bool enter(const Instr& in) {
-    pc_ = in.ref.target;
-    calls_ += count_;
-    if (most_kept_ + depth_ <= at_.depth_limit || !is_too_deep()) return true;
+    now_.pc = in.ref.target;
+    calls_ += now_.count;
+    if (most_kept_ + now_.depth <= at_.depth_limit || !is_too_deep()) return true;
     source_.fail(Fault::kDepth);
     return stop(Exit::kStopped);
   }
@@ -384,19 +333,20 @@ class GangOf final : public Gang {
     const W* kept = column(registers_);
     bool found = false;
     for (int32_t i = 0; i < width_; ++i)
-      found |= mask_[i] != 0 && int64_t{kept[i]} + depth_ > at_.depth_limit;
+      found |= now_.runs(i) && int64_t{kept[i]} + now_.depth > at_.depth_limit;
     return found;
   }
 
   bool return_(const Instr& in) {
-    const int32_t after = returns_[depth_];
+    const int32_t after = returns_[now_.depth];
     const CallSite& site = program_.calls[program_.call_of[after - 1]];
     const W* from = fp_;
-    fp_ = frame(--depth_);
-    pc_ = after;
+    fp_ = frame(--now_.depth);
+    now_.pc = after;
     const int32_t* to = program_.pool.data() + site.results;
     results(in, from, [&](size_t k, const W* result) { blend(column(to[k]), result); });
-    return count_ == live_ || regroup();
+    if (now_.count != live_) regroup();
+    return true;
   }
 
   // Passes the results of a return on, each with its number.
@@ -421,7 +371,7 @@ class GangOf final : public Gang {
       int64_t count = source_.take_lanes(width_ - live_, first);
       has_more_ = count > 0;
       for (; count > 0; ++i)
-        if (keys_[i] == 0) {
+        if (now_.is_free(i)) {
           begin(i, static_cast<int32_t>(first++));
           --count;
         }
@@ -431,7 +381,7 @@ class GangOf final : public Gang {
 
   void begin(int32_t i, int32_t lane) {
     lanes_[i] = lane;
-    keys_[i] = key_of(1, program_.functions[0].code_begin);
+    now_.begin(i, program_.functions[0].code_begin);
     W* args = frame(1) + i;
     args[registers_ * width_] = 0;
     for (size_t k = 0; k < at_.roots.size(); ++k) {
@@ -453,18 +403,18 @@ class GangOf final : public Gang {
       while (element == program_.results[array].count) ++array, element = 0;
       store(array, element++, result);
     });
-    for (int32_t i = 0; i < width_; ++i) keys_[i] &= ~mask_[i];
-    live_ -= count_;
-    source_.end_lanes(count_);
+    now_.end();
+    live_ -= now_.count;
+    source_.end_lanes(now_.count);
     if (live_ <= width_ / 2) admit();
     exit_ = Exit::kDone;
-    return elect();
+    return now_.elect() && follow();
   }
 
   void store(size_t array, int32_t element, const W* result) const {
     const Port& port = program_.results[array];
     for (int32_t i = 0; i < width_; ++i)
-      if (mask_[i] != 0)
+      if (now_.runs(i))
         store_element(at_.results[array].data, port.dtype,
                       int64_t{lanes_[i]} * port.count + element, result[i]);
   }
@@ -482,20 +432,14 @@ class GangOf final : public Gang {
   std::vector<bool> is_tail_;         // by instruction
 
   std::vector<W> frames_;
-  std::vector<W> mask_;  // of the lanes that run: all bits, otherwise none
+  Standing<W> now_;
   std::vector<W> scratch_;
-  std::vector<W> keys_;           // where lanes stand; of those that run, where they stood
   std::vector<int32_t> lanes_;    // by place in columns
   std::vector<int64_t> bases_;    // of each outer array each lane's first element
   std::vector<int32_t> returns_;  // by depth: the instruction behind the call
 
   W* fp_ = nullptr;
-  int32_t depth_ = 1, pc_ = 0;  // of the lanes that run
-  int32_t count_ = 0;           // of them
-  int32_t beside_ = 0;          // lanes of this depth
-  int32_t live_ = 0;            // lanes that have begun and not ended
-  int32_t stop_ = kNever;       // where other lanes of this depth wait
-  bool apart_ = true;           // whether there are none
+  int32_t live_ = 0;  // lanes that have begun and not ended
   bool has_more_ = true;
 
   int64_t most_kept_ = 0;  // calls in one frame, of any lane, at most
@@ -511,7 +455,7 @@ class GangOf final : public Gang {
 
 bool Gang::runs(const Invocation& at) {
   return at.lockstep && at.lanes >= kLeastLanes * at.workers && !at.program.memo &&
-         at.program.code.size() < static_cast<size_t>(kPcs);
+         at.program.code.size() < static_cast<size_t>(Standing<int32_t>::kPcs);
 }
 
 std::unique_ptr<Gang> Gang::make(const Invocation& at, LaneSource& source) {
