@@ -254,6 +254,21 @@ def infinite(lang: Language) -> Any:
     return lambda x, w, n: infinite(x, x, w, n)
 
 
+def before(lang: Language) -> Any:
+    """What a choice without calls reads in one branch, and that is computed before."""
+
+    @lang.rec_fn
+    def before(x, w, n):
+        def node():
+            solved = jnp.linalg.solve(jnp.eye(SIZE) * x[n], x)
+            below = before(x, w, n - 1)
+            return below + lang.cond(x[n] > 0, lambda: solved * below, lambda: x @ w)
+
+        return lang.cond(n == 0, lambda: x, node)
+
+    return before
+
+
 def unmoved(lang: Language) -> Any:
     """An argument that has no tangent in any call."""
 
@@ -308,7 +323,7 @@ def constant(lang: Language) -> Any:
 
 PROGRAMS = (stopped, decided, untaken, compared, ignored, beside, solved, multiplied, looped)
 PROGRAMS += (summed, closed_over, rounded, factored, convolved, infinite, at_rest, constant)
-PROGRAMS += (unmoved, spread_out)
+PROGRAMS += (unmoved, spread_out, before)
 FORWARD = tuple(program for program in PROGRAMS if program is not rounded)  # JAX' custom_vjp
 
 
@@ -344,6 +359,14 @@ def test_derivatives_are_those_of_python(
     expected = derivative(program(PYTHON))(*args)
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(expected))
     assert_close(got, expected, 1e-4)
+
+
+@pytest.mark.parametrize("program", (untaken, compared, before))
+def test_reference(program: Program) -> None:
+    args = arguments()
+    with jr.executor("reference"):
+        got = gradient(program(JAXREC))(*args)
+    assert_close(got, gradient(program(PYTHON))(*args), 1e-4)
 
 
 @pytest.mark.parametrize("program", (stopped, compared, beside, at_rest))

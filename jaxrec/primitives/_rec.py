@@ -199,11 +199,11 @@ def _reference_jvp(
 ) -> Any:
     """Differentiates the interpreter, or under `jit` the replay with waves of one call."""
     positions = moving(params, asked, list(map(_compat.aval_of, primals)))
+    is_known = is_plannable(params, primals) and not _compat.is_staged()
 
     def run(*changed: Any) -> list[Any]:
         operands = replaced(primals, positions, changed)
-        plannable = is_plannable(params, operands) and not _compat.is_staged()
-        if params.program.is_stepped or plannable:
+        if params.program.is_stepped or is_known:
             return run_reference(params, operands)
         return compiled("rec", run_rec, decide_capacity(params, operands))(*operands)
 
