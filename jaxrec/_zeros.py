@@ -67,13 +67,13 @@ def with_zero_tangents(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]
         moved = {k: dot for k, dot in pairs if not isinstance(dot, SymbolicZero)}
 
         def both(*given: Any) -> list[Any]:
-            def of_moved(*own: Any) -> list[Any]:
-                return fun(
-                    *jax.tree.unflatten(tree, replaced(given[: len(values)], list(moved), own))
-                )
+            own, dots = given[: len(values)], list(given[len(values) :])
 
-            outs, dots = jax.jvp(of_moved, [given[k] for k in moved], list(given[len(values) :]))
-            return [*outs, *(dot for x, dot in zip(outs, dots, strict=True) if has_derivative(x))]
+            def of_moved(*changed: Any) -> list[Any]:
+                return fun(*jax.tree.unflatten(tree, replaced(own, list(moved), changed)))
+
+            outs, made = jax.jvp(of_moved, [own[k] for k in moved], dots)
+            return [*outs, *(dot for x, dot in zip(outs, made, strict=True) if has_derivative(x))]
 
         given = [*values, *moved.values()]
         closed = jax.make_jaxpr(both)(*given)

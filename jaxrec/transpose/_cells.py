@@ -75,8 +75,8 @@ class Backward:
             policy = jax.checkpoint_policies.nothing_saveable if unread else self._policy
             types = (self._avals, self._wrt, policy, unread, partial)
             made = Backward(self.program, self.layout, self.patterns, *types)
-            if not unread:
-                made._traced = self._traced
+            if not unread:  # the residuals are the same, and so is how cells are cut
+                made._traced, made._row_by_row = self._traced, self._row_by_row
             self._narrowed[key] = made
         return self._narrowed[key]
 
