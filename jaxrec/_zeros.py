@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, JaxprEqn
@@ -31,6 +32,10 @@ from jaxrec._values import replaced
 
 Rows = Mapping[Any, int | None]
 """The axis of rows of values, where there are several and sums over them."""
+
+
+Rule = Callable[[JaxprEqn, list[Any], int, Rows], Any]
+"""The result of an equation of which one operand carries, by its number."""
 
 
 class _Flow(NamedTuple):
@@ -51,7 +56,31 @@ def keeping_zeros(
         carries: which of them are tangents or cotangents.
         rows: the axis of rows of its values; None where it is evaluated for each row.
     """
-    return _Evaluation(rows or {}).run(closed, args, carries)
+    return _Evaluation(rows or {}, _RULES).run(closed, args, carries)
+
+
+def jvp_keeping_zeros(
+    fun: Callable[..., list[Any]], values: Sequence[Any], dots: Sequence[Any], *, again: bool
+) -> tuple[list[Any], list[Any]]:
+    """As `jax.jvp` of a function to a list of arrays; None for tangents that there are none of.
+
+    Args:
+        fun: the function.
+        values: what it is evaluated at.
+        dots: the tangents of those.
+        again: whether it is differentiated again, in whatever direction.
+    """
+
+    def both(values: Sequence[Any], dots: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        outs, made = jax.jvp(fun, list(values), list(dots))
+        return outs, [dot for x, dot in zip(outs, made, strict=True) if has_derivative(x)]
+
+    closed, (types, _) = jax.make_jaxpr(both, return_shape=True)(values, dots)
+    carries = [k >= len(values) for k in range(len(values) + len(dots))]
+    evaluation = _Evaluation({}, _RULES_AGAIN if again else _RULES)
+    made = evaluation.run(closed, [*values, *dots], carries)
+    outs, rest = made[: len(types)], iter(made[len(types) :])
+    return outs, [next(rest) if has_derivative(x) else None for x in outs]
 
 
 def with_zero_tangents(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
@@ -66,30 +95,21 @@ def with_zero_tangents(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]
         pairs = enumerate(jax.tree.leaves(tangents))
         moved = {k: dot for k, dot in pairs if not isinstance(dot, SymbolicZero)}
 
-        def both(*given: Any) -> list[Any]:
-            own, dots = given[: len(values)], list(given[len(values) :])
+        def of_moved(*changed: Any) -> list[Any]:
+            return fun(*jax.tree.unflatten(tree, replaced(values, list(moved), changed)))
 
-            def of_moved(*changed: Any) -> list[Any]:
-                return fun(*jax.tree.unflatten(tree, replaced(own, list(moved), changed)))
-
-            outs, made = jax.jvp(of_moved, [own[k] for k in moved], dots)
-            return [*outs, *(dot for x, dot in zip(outs, made, strict=True) if has_derivative(x))]
-
-        given = [*values, *moved.values()]
-        closed = jax.make_jaxpr(both)(*given)
-        made = iter(keeping_zeros(closed, given, [k >= len(values) for k in range(len(given))]))
-        outs = [next(made) for _ in jax.eval_shape(fun, *args)]
+        given = [values[k] for k in moved]
+        outs, dots = jvp_keeping_zeros(of_moved, given, list(moved.values()), again=False)
         zeros = (SymbolicZero(jax.typeof(x).to_tangent_aval()) for x in outs)
-        dots = [next(made) if has_derivative(x) else z for x, z in zip(outs, zeros, strict=True)]
-        return outs, dots
+        return outs, [z if dot is None else dot for dot, z in zip(dots, zeros, strict=True)]
 
     run.defjvp(rule, symbolic_zeros=True)
     return run
 
 
 class _Evaluation:
-    def __init__(self, rows: Rows) -> None:
-        self._rows, self._dependence = rows, Dependence()
+    def __init__(self, rows: Rows, rules: Mapping[str, Rule]) -> None:
+        self._rows, self._rules, self._dependence = rows, rules, Dependence()
 
     def run(self, closed: ClosedJaxpr, args: Sequence[Any], carries: Sequence[bool]) -> list[Any]:
         return [x.value for x in self._flows(closed, list(map(_Flow, args, carries)))]
@@ -102,16 +122,26 @@ class _Evaluation:
 
     def _apply(self, eqn: JaxprEqn, flows: list[_Flow]) -> list[_Flow]:
         values, carries = [x.value for x in flows], [x.carries for x in flows]
-        name, called = eqn.primitive.name, _compat.called(eqn)
-        if any(carries) and called is not None:
-            return self._flows(called, flows)
-        if any(carries) and name == "custom_linear_solve":
-            return self._flows(eqn.params["jaxprs"].solve, _of_solution(eqn, flows))
-        if name in _RULES and carries.count(True) == 1:
-            k = carries.index(True)
-            return [_Flow(_RULES[name](eqn, values, k, self._rows), True)]
+        name = eqn.primitive.name
+        evaluated = self._evaluated(eqn, flows) if any(carries) else None
+        if evaluated is not None:
+            return self._flows(*evaluated)
+        if name in self._rules and carries.count(True) == 1:
+            return [_Flow(self._rules[name](eqn, values, carries.index(True), self._rows), True)]
         outs = bind_equation(self._inside(eqn, carries), values)
         return list(map(_Flow, outs, self._dependence.of(eqn, carries)))
+
+    def _evaluated(
+        self, eqn: JaxprEqn, flows: list[_Flow]
+    ) -> tuple[ClosedJaxpr, list[_Flow]] | None:
+        """The jaxpr that an equation computes with some operands, if it says only how."""
+        if self._rules is _RULES_AGAIN:
+            inner = _compat.inlined(eqn)
+            return None if inner is None else (inner, flows)
+        if eqn.primitive.name == "custom_linear_solve":
+            return eqn.params["jaxprs"].solve, _of_solution(eqn, flows)
+        inner = _compat.called(eqn)
+        return None if inner is None else (inner, flows)
 
     def _inside(self, eqn: JaxprEqn, carries: list[bool]) -> JaxprEqn:
         """The same equation, where zeros stay in the loop or the branches that it may have."""
@@ -194,7 +224,7 @@ def _convolve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     return out
 
 
-_RULES: dict[str, Callable[[JaxprEqn, list[Any], int, Rows], Any]] = {
+_RULES: dict[str, Rule] = {
     "mul": _elementwise,
     "div": _elementwise,
     "dot_general": _dot_general,
@@ -202,7 +232,24 @@ _RULES: dict[str, Callable[[JaxprEqn, list[Any], int, Rows], Any]] = {
     "triangular_solve": _solve,
     "tridiagonal_solve": _solve,
 }
-"""The result of an operation where one operand carries, which may have an axis of rows."""
+"""By name of the operation."""
+
+
+def _elementwise_again(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
+    """The same, as something that depends on both operands: a number in the place of infinity."""
+    del rows
+    if (eqn.primitive.name, k) == ("div", 1):
+        return bind_equation(eqn, values)[0]
+    other = values[1 - k]
+    if eqn.primitive.name == "mul":
+        values[1 - k] = jnp.where((values[k] == 0) & ~jnp.isfinite(other), 0, other)
+    else:
+        values[1] = jnp.where((values[0] == 0) & ((other == 0) | jnp.isnan(other)), 1, other)
+    return bind_equation(eqn, values)[0]
+
+
+_RULES_AGAIN: dict[str, Rule] = {"mul": _elementwise_again, "div": _elementwise_again}
+"""The same for what is differentiated again."""
 
 
 def _is_zero(x: Any) -> Any:

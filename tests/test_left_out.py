@@ -382,7 +382,7 @@ def test_in_lanes_and_directions(program: Program) -> None:
         assert_close(jacobian(fun)(x, w, n), jacobian(plain)(x, w, n), 1e-4)
 
 
-@pytest.mark.parametrize("program", (stopped, decided, beside))
+@pytest.mark.parametrize("program", (stopped, decided, beside, at_rest, constant, looped))
 def test_second_derivatives(program: Program) -> None:
     args = arguments()
     assert_close(curvature(program(JAXREC))(*args), curvature(program(PYTHON))(*args), 1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxrec._types import has_derivative
 from jaxrec._values import replaced
+from jaxrec._zeros import jvp_keeping_zeros
 from jaxrec.split._axes import Tangents
 from jaxrec.split._program import CellSpec, Program
 
@@ -37,6 +39,8 @@ def dual_function(
         if part in axis.moving
     ]
 
+    derive = _keeping_zeros if spec.cell.index in axis.in_part else jax.jvp
+
     def with_tangents(
         outers: Sequence[Any], exports: Sequence[Any], rows: Sequence[Any]
     ) -> list[list[Any]]:
@@ -54,7 +58,7 @@ def dual_function(
 
         primals = [*(outers[k] for k in outers_moved), *(values[k][n] for k, n in moved)]
         tangents = [*outers[count:], *(rows[k][n][1] for k, n in moved)]
-        made = zip(*jax.jvp(of_moved, primals, tangents), spec.output_parts, strict=True)
+        made = zip(*derive(of_moved, primals, tangents), spec.output_parts, strict=True)
         return [
             [
                 jnp.stack([x, dot]) if has_derivative(atom.aval) else x
@@ -64,3 +68,19 @@ def dual_function(
         ]
 
     return with_tangents
+
+
+def _keeping_zeros(
+    fun: Callable[..., list[list[Any]]], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[list[Any]], list[list[Any]]]:
+    """As `jax.jvp`, where some calls have tangents of zero since they have none."""
+    lengths: list[int] = []
+
+    def flat(*values: Any) -> list[Any]:
+        rows = fun(*values)
+        lengths[:] = map(len, rows)
+        return [x for row in rows for x in row]
+
+    made = jvp_keeping_zeros(flat, primals, tangents, again=True)
+    outs, dots = ([list(itertools.islice(each, n)) for n in lengths] for each in map(iter, made))
+    return outs, dots

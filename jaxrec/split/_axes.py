@@ -20,9 +20,11 @@ class Tangents:
 
     Attributes:
         moving: the values that have a tangent, see `jaxrec/graph/_moving.py`.
+        in_part: the cells of which some calls have none, see `jaxrec/split/_resting.py`.
     """
 
     moving: frozenset[Atom]
+    in_part: frozenset[int]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from jaxrec.split._axes import Tangents
 from jaxrec.split._bundles import row_type
 from jaxrec.split._cache import Cache
 from jaxrec.split._program import CellSpec, Program
+from jaxrec.split._resting import moved_in_part
 
 
 def with_tangents(program: Program, by: tuple[int, ...]) -> Program:
@@ -39,7 +40,7 @@ def dual_type(aval: ShapedArray) -> ShapedArray:
 def _make(program: Program, by: tuple[int, ...]) -> Program:
     first = len(program.outers)
     moved = [k for k in by if k < first]
-    given = [program.operands[k] for k in by]
+    moved_values = frozenset(moving(program.graph, [program.operands[k] for k in by]))
     tangents = {k: first + n for n, k in enumerate(moved)}
     members = tuple(tuple(map(dual_type, mine)) for mine in program.members)
     return dataclasses.replace(
@@ -49,7 +50,7 @@ def _make(program: Program, by: tuple[int, ...]) -> Program:
         classes=tuple(map(row_type, members)),
         members=members,
         single=None,
-        axes=(*program.axes, Tangents(frozenset(moving(program.graph, given)))),
+        axes=(*program.axes, Tangents(moved_values, moved_in_part(program, by))),
         cache=Cache(),
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 from jaxrec._types import has_derivative
 from jaxrec.graph._resting import Asked
 from jaxrec.split import _parts
+from jaxrec.split._axes import Tangents
 from jaxrec.split._parts import Part
 from jaxrec.split._program import Program
 from jaxrec.split._resting import derived_in_part
@@ -35,7 +36,8 @@ def without_unread(
     program = backward.program
     asked = _asked(program, backward.layout.collect, without)
     unread = _unread(program, asked) if without else frozenset[Part]()
-    narrowed = backward.narrowed(unread, derived_in_part(program, asked))
+    moved = (axis.in_part for axis in program.axes if isinstance(axis, Tangents))
+    narrowed = backward.narrowed(unread, derived_in_part(program, asked).union(*moved))
     return narrowed, [[] for _ in residuals] if unread else residuals
 
 
