@@ -216,12 +216,12 @@ def _convolve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     """A convolution, each row zero where that of operand `k` is; or what it adds to a sum."""
     zero, other = _is_zero(values[k]), 1 - k
     row, of_other, of_out = (rows.get(v) for v in (eqn.invars[k], eqn.invars[other], *eqn.outvars))
-    if row is not None and of_out is None and of_other is not None:
-        values[other] = _where_row_zero(zero, row, values[other], of_other)
+    if row is not None and of_out is None:
+        if of_other is not None:
+            values[other] = _where_row_zero(zero, row, values[other], of_other)
+        return bind_equation(eqn, values)[0]
     (out,) = bind_equation(eqn, values)
-    if row is None or of_out is not None:
-        out = _where_row_zero(zero, row, out, of_out)
-    return out
+    return _where_row_zero(zero, row, out, None if row is None else of_out)
 
 
 _RULES: dict[str, Rule] = {
@@ -236,7 +236,7 @@ _RULES: dict[str, Rule] = {
 
 
 def _elementwise_again(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
-    """The same, as something that depends on both operands: a number in the place of infinity."""
+    """The same as something that depends on both operands: of these the other one is changed."""
     del rows
     if (eqn.primitive.name, k) == ("div", 1):
         return bind_equation(eqn, values)[0]
@@ -244,7 +244,7 @@ def _elementwise_again(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> 
     if eqn.primitive.name == "mul":
         values[1 - k] = jnp.where((values[k] == 0) & ~jnp.isfinite(other), 0, other)
     else:
-        values[1] = jnp.where((values[0] == 0) & ((other == 0) | jnp.isnan(other)), 1, other)
+        values[1] = jnp.where((values[0] == 0) & ((other == 0) | jnp.isnan(other)), jnp.inf, other)
     return bind_equation(eqn, values)[0]
 
 
@@ -257,7 +257,8 @@ def _is_zero(x: Any) -> Any:
 
 
 def _where_zero(silent: Any, x: Any) -> Any:
-    return lax.select(silent, lax.full_like(x, 0), x)
+    """Zeros where nothing else comes in and there is no finite number, which stays what it is."""
+    return lax.select(silent & ~jnp.isfinite(x), lax.full_like(x, 0), x)
 
 
 def _where_row_zero(zero: Any, row: int | None, x: Any, axis: int | None) -> Any:

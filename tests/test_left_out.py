@@ -241,6 +241,27 @@ def convolved(lang: Language) -> Any:
     return convolved
 
 
+def channels(lang: Language) -> Any:
+    """Convolutions of which image and kernel are of each call, and one channel is read."""
+
+    @lang.rec_fn
+    def channels(x, w, n):
+        def convolved():
+            image = jnp.stack([jnp.outer(x, x), jnp.outer(x + 1.0, w[0])])[None]
+            kernel = w[:3, :3] * jnp.sum(jnp.cos(x)) * jnp.arange(1.0, 5.0).reshape(2, 2, 1, 1)
+            out = jax.lax.conv_general_dilated(image, kernel, (1, 1), "SAME")
+            wide = jax.lax.conv_general_dilated(image, kernel[:1], (1, 1), "SAME")
+            return (out[0, 1] + wide[0, 0]).sum(0)
+
+        def node():
+            below = channels(jnp.tanh(x @ w), w, n - 1)
+            return lang.cond(n == 1, lambda: below + x, lambda: (below > 0) * x + convolved())
+
+        return lang.cond(n == 0, convolved, node)
+
+    return channels
+
+
 def infinite(lang: Language) -> Any:
     """An argument that is infinite, in a product."""
 
@@ -323,7 +344,7 @@ def constant(lang: Language) -> Any:
 
 PROGRAMS = (stopped, decided, untaken, compared, ignored, beside, solved, multiplied, looped)
 PROGRAMS += (summed, closed_over, rounded, factored, convolved, infinite, at_rest, constant)
-PROGRAMS += (unmoved, spread_out, before)
+PROGRAMS += (unmoved, spread_out, before, channels)
 FORWARD = tuple(program for program in PROGRAMS if program is not rounded)  # JAX' custom_vjp
 
 

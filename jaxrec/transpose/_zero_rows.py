@@ -9,7 +9,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 
 from jaxrec._zeros import keeping_zeros
-from jaxrec.transpose._equations import row_axes, row_axis
+from jaxrec.transpose._equations import row_axis
 from jaxrec.transpose._traced_cell import TracedCell
 
 
@@ -20,7 +20,8 @@ def with_zero_rows(traced: TracedCell, other: TracedCell) -> TracedCell:
         traced: the cell at one width.
         other: the same at another width: axes that differ are those of rows.
     """
-    closed, rows = traced.backward, _rows(traced.backward.jaxpr, other.backward.jaxpr)
+    closed, widths = traced.backward, (traced.operands.width, other.operands.width)
+    rows = _rows(closed.jaxpr, other.backward.jaxpr, widths)
     leaves = len(traced.forward.jaxpr.outvars) - traced.outputs
     carries = [k >= leaves for k in range(len(closed.jaxpr.invars))]
 
@@ -30,14 +31,23 @@ def with_zero_rows(traced: TracedCell, other: TracedCell) -> TracedCell:
     return dataclasses.replace(traced, backward=jax.make_jaxpr(run)(*closed.in_avals))
 
 
-def _rows(narrow: Any, wide: Any) -> dict[Any, int | None]:
-    """The axis of rows of the values of a jaxpr, and of those inside it."""
-    pairs = zip(narrow.invars, wide.invars, strict=True)
-    rows = {v: row_axis(v.aval, w.aval) for v, w in pairs}
-    rows |= row_axes(narrow.eqns, wide.eqns)
+def _rows(narrow: Any, wide: Any, widths: tuple[int, int]) -> dict[Any, int | None]:
+    """The axis of rows of the values of a jaxpr, and of those inside it, where it is of rows alone.
+
+    JAX may make one axis of rows and something else, as of the features of a convolution.
+    """
+    rows: dict[Any, int | None] = {}
+    made = (v for eqn in narrow.eqns for v in eqn.outvars)
+    same = (v for eqn in wide.eqns for v in eqn.outvars)
+    for v, w in zip((*narrow.invars, *made), (*wide.invars, *same), strict=True):
+        axis = row_axis(v.aval, w.aval)
+        is_row = axis is not None and (v.aval.shape[axis], w.aval.shape[axis]) == widths
+        rows[v] = axis if is_row else None
     for a, b in zip(narrow.eqns, wide.eqns, strict=True):
         pairs = zip(jaxprs_in_params(a.params), jaxprs_in_params(b.params), strict=True)
         for x, y in pairs:
             if len(x.eqns) == len(y.eqns):  # or JAX has other equations for other sizes
-                rows |= _rows(x, y)
+                inner = _rows(x, y, widths).items()
+                # Of a jaxpr that two equations share only what holds in both.
+                rows.update((v, axis if rows.get(v, axis) == axis else None) for v, axis in inner)
     return rows
