@@ -199,7 +199,8 @@ def _dot_general(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     row = rows.get(eqn.invars[k])
     if row in contracted[k]:
         axis = contracted[other][contracted[k].index(row)]
-        values[other] = _where_row_zero(zero, row, values[other], axis)
+        silent = _silent_rows(zero, row, values[other], axis)
+        values[other] = _where_zero(silent, values[other])
         return bind_equation(eqn, values)[0]
     (out,) = bind_equation(eqn, values)
     summed = {*contracted[k], *batch[k]}
@@ -218,10 +219,10 @@ def _convolve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     row, of_other, of_out = (rows.get(v) for v in (eqn.invars[k], eqn.invars[other], *eqn.outvars))
     if row is not None and of_out is None:
         if of_other is not None:
-            values[other] = _where_row_zero(zero, row, values[other], of_other)
+            values[other] = _finite(values[other], _silent_rows(zero, row, values[other], of_other))
         return bind_equation(eqn, values)[0]
     (out,) = bind_equation(eqn, values)
-    return _where_row_zero(zero, row, out, None if row is None else of_out)
+    return _finite(out, _silent_rows(zero, row, out, None if row is None else of_out))
 
 
 _RULES: dict[str, Rule] = {
@@ -257,14 +258,18 @@ def _is_zero(x: Any) -> Any:
 
 
 def _where_zero(silent: Any, x: Any) -> Any:
-    """Zeros where nothing else comes in and there is no finite number, which stays what it is."""
-    return lax.select(silent & ~jnp.isfinite(x), lax.full_like(x, 0), x)
+    return lax.select(silent, lax.full_like(x, 0), x)
 
 
-def _where_row_zero(zero: Any, row: int | None, x: Any, axis: int | None) -> Any:
-    """Zeros in the rows of an array where those of another are; of all where there are no rows."""
+def _finite(x: Any, silent: Any) -> Any:
+    """Finite numbers as they are, whatever is said of where rows of a convolution are."""
+    return _where_zero(silent & ~jnp.isfinite(x), x)
+
+
+def _silent_rows(zero: Any, row: int | None, x: Any, axis: int | None) -> Any:
+    """Which elements are in rows where all of another array is zero; in all, if it has no rows."""
     silent = lax.reduce_and(zero, [k for k in range(zero.ndim) if k != row])
-    return _where_zero(_spread(silent, [] if axis is None else [axis], x.shape), x)
+    return _spread(silent, [] if axis is None else [axis], x.shape)
 
 
 def _spread(x: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
