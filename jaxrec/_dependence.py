@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 from jaxrec import _compat
 
@@ -28,11 +28,11 @@ class Dependence:
     """Finds that; what it has found of a jaxpr it does not look for again."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, tuple[bool, ...]], list[bool]] = {}
+        self._known: dict[tuple[Jaxpr, tuple[bool, ...]], list[bool]] = {}
 
     def results(self, closed: ClosedJaxpr, given: Sequence[bool]) -> list[bool]:
         """For each result, whether it depends on one of the arguments that are given."""
-        key = (id(closed.jaxpr), tuple(given))
+        key = (closed.jaxpr, tuple(given))
         if key not in self._known:
             self._known[key] = self._find(closed, given)
         return self._known[key]

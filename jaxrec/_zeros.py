@@ -56,7 +56,7 @@ def keeping_zeros(
         carries: which of them are tangents or cotangents.
         rows: the axis of rows of its values; None where it is evaluated for each row.
     """
-    return _Evaluation(rows or {}, _RULES).run(closed, args, carries)
+    return _Evaluation(rows or {}).run(closed, args, carries)
 
 
 def jvp_keeping_zeros(
@@ -77,8 +77,7 @@ def jvp_keeping_zeros(
 
     closed, (types, _) = jax.make_jaxpr(both, return_shape=True)(values, dots)
     carries = [k >= len(values) for k in range(len(values) + len(dots))]
-    evaluation = _Evaluation({}, _RULES_AGAIN if again else _RULES)
-    made = evaluation.run(closed, [*values, *dots], carries)
+    made = _Evaluation({}, again).run(closed, [*values, *dots], carries)
     outs, rest = made[: len(types)], iter(made[len(types) :])
     return outs, [next(rest) if has_derivative(x) else None for x in outs]
 
@@ -108,8 +107,9 @@ def with_zero_tangents(fun: Callable[..., list[Any]]) -> Callable[..., list[Any]
 
 
 class _Evaluation:
-    def __init__(self, rows: Rows, rules: Mapping[str, Rule]) -> None:
-        self._rows, self._rules, self._dependence = rows, rules, Dependence()
+    def __init__(self, rows: Rows, again: bool = False) -> None:
+        self._rows, self._again, self._dependence = rows, again, Dependence()
+        self._rules = _RULES_AGAIN if again else _RULES
 
     def run(self, closed: ClosedJaxpr, args: Sequence[Any], carries: Sequence[bool]) -> list[Any]:
         return [x.value for x in self._flows(closed, list(map(_Flow, args, carries)))]
@@ -135,7 +135,7 @@ class _Evaluation:
         self, eqn: JaxprEqn, flows: list[_Flow]
     ) -> tuple[ClosedJaxpr, list[_Flow]] | None:
         """The jaxpr that an equation computes with some operands, if it says only how."""
-        if self._rules is _RULES_AGAIN:
+        if self._again:  # rules of JAX's own are followed then
             inner = _compat.inlined(eqn)
             return None if inner is None else (inner, flows)
         if eqn.primitive.name == "custom_linear_solve":

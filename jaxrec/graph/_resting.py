@@ -11,7 +11,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from jaxrec._types import has_derivative
-from jaxrec.graph._ir import Atom, Call, Graph, Op, Prim, Region, Switch, Value, is_constant, walk
+from jaxrec.graph._ir import (
+    Atom,
+    Call,
+    Graph,
+    Op,
+    Prim,
+    Region,
+    Switch,
+    Value,
+    is_constant,
+    reads,
+    walk,
+)
 
 Sources = Callable[[Op, set[Atom]], Iterable[Atom]]
 """The operands of an operation or a call that derivatives of some results flow to."""
@@ -78,18 +90,23 @@ def _given_on(graph: Graph, k: int, derived: set[Atom], asked: Asked) -> list[At
     return [results[j] for j in (given if k else given | asked.of_calls)]
 
 
-def passed_on(op: Op, found: set[Atom]) -> Iterable[Atom]:
-    """All operands, without a look at the operation: there may be none that it does not flow to."""
-    del found
+def passes_on(op: Op) -> bool:
+    """Whether derivatives may flow through an operation itself, as they do not through an index."""
     if isinstance(op, Switch) or is_constant(op):
-        return ()
-    return op.inputs if any(has_derivative(out.aval) for out in op.outputs) else ()
+        return False
+    return any(has_derivative(out.aval) for out in op.outputs)
+
+
+def _all_operands(op: Op, found: set[Atom]) -> Iterable[Atom]:
+    """Those that it may flow to, without a look at what the operation is."""
+    del found
+    return reads(op) if passes_on(op) else ()
 
 
 def derived(
     region: Region,
     results: Iterable[Atom],
-    sources: Sources = passed_on,
+    sources: Sources = _all_operands,
     of_branches: Callable[..., set[Atom]] = set.intersection,
 ) -> set[Atom]:
     """What derivatives of some results flow to, whichever branches are taken.

@@ -40,7 +40,7 @@ from jaxrec.graph._ir import (
     region_atoms,
 )
 from jaxrec.graph._renamed import renamed
-from jaxrec.graph._resting import derived, passed_on
+from jaxrec.graph._resting import derived, passes_on
 from jaxrec.graph._steep import is_steep
 from jaxrec.graph._unread import without_unread
 from jaxrec.graph._work import decides_work, is_long
@@ -106,7 +106,7 @@ def _places(region: Region) -> dict[Op, set[Place]]:
         where = set().union(*(readers[value] for value in op.outputs))
         if op in steep and sure.isdisjoint(op.outputs) and _may_move(op, where):
             found[op] = where
-        elif not passed_on(op, set()) or where == {Beside.SEEN}:
+        elif not passes_on(op) or where == {Beside.SEEN}:
             where = {Beside.SEEN}
         else:
             where = {Beside.DERIVED}

@@ -17,6 +17,7 @@ from jaxrec._errors import UnsupportedError
 from jaxrec._executor import inside_a_cell
 from jaxrec._order import apply_equation, has_rule, still
 from jaxrec._types import has_derivative
+from jaxrec._zeros import with_zero_tangents
 from jaxrec.graph._ir import Atom, Const, Op, Prim, Region, Switch, Value, region_atoms
 from jaxrec.graph._moving import places_moved
 from jaxrec.graph._steep import has_steep
@@ -31,15 +32,14 @@ from jaxrec.split._program import CellSpec, Program
 
 Env = dict[Value, Any]
 
-RowFunction = Callable[..., list[Any]]
-"""A cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays."""
-
 ROWS = "rows of a wave"
 """The name of the axis of the calls of a wave."""
 
 
-def row_function(program: Program, spec: CellSpec, constant: Iterable[Part] = ()) -> RowFunction:
-    """The cell for one call.
+def row_function(
+    program: Program, spec: CellSpec, constant: Iterable[Part] = ()
+) -> Callable[..., list[Any]]:
+    """The cell for one call: `(outers, exports, inputs) -> outputs`, lists of arrays.
 
     Args:
         program: the program.
@@ -201,7 +201,7 @@ def wave_function(
     by_row: Sequence[bool],
     width: int,
     constant: Iterable[Part] = (),
-    of_row: Callable[[RowFunction], RowFunction] = lambda fun: fun,
+    keeps_zeros: bool = False,
 ) -> Callable[..., list[Any]]:
     """The cell for `width` calls; arrays have a leading row axis.
 
@@ -211,13 +211,15 @@ def wave_function(
         by_row: for each outer value of the cell, whether it has a row axis too.
         width: number of rows.
         constant: parts of the rows that it writes without a derivative, see `row_function`.
-        of_row: what becomes of the function of one row.
+        keeps_zeros: whether tangents of zero stay, see `jaxrec/_zeros.py`.
     """
     axes = ([0 if own else None for own in by_row], 0, 0, 0)
 
     def with_row(outers: Any, exports: Any, inputs: Any, row: Any) -> list[Any]:
         del row
-        return of_row(row_function(program, spec, constant))(outers, exports, inputs)
+        fun = row_function(program, spec, constant)
+        fun = with_zero_tangents(fun) if keeps_zeros else fun
+        return fun(outers, exports, inputs)
 
     batched = jax.vmap(with_row, in_axes=axes, axis_size=width, axis_name=ROWS)
 

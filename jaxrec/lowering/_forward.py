@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxrec._zeros import with_zero_tangents
 from jaxrec.lowering import _outers, _tapes, _waiting, _waves
 from jaxrec.lowering._cell import wave_function
 from jaxrec.lowering._pack import pack, unpack
@@ -17,7 +16,6 @@ from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._plan import LanePattern
 from jaxrec.schedule._tables import BLOCKS, COUNT, FIRST, Tables
 from jaxrec.split._program import CellSpec, Program
-from jaxrec.split._resting import moved_in_part
 
 
 class WaveCell(NamedTuple):
@@ -78,18 +76,10 @@ def with_roots(at: Scheduled, tapes: Sequence[Any]) -> list[Any]:
     return tapes
 
 
-def plain_cell(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
-    """A cell without residuals."""
-    fun = wave_function(at.program, spec, _outers.outer_by_row(spec, at.patterns), width)
-    return WaveCell(lambda *read: (fun(*read), []), at.program.waits[spec.cell.index])
-
-
-def moving_cell(at: Scheduled, spec: CellSpec, width: int, by: tuple[int, ...]) -> WaveCell:
-    """The same, for tangents that are taken by some operands."""
-    if spec.cell.index not in moved_in_part(at.program, by):
-        return plain_cell(at, spec, width)
+def plain_cell(at: Scheduled, spec: CellSpec, width: int, keeps_zeros: bool = False) -> WaveCell:
+    """A cell without residuals; `keeps_zeros` as in `wave_function`."""
     own = _outers.outer_by_row(spec, at.patterns)
-    fun = wave_function(at.program, spec, own, width, of_row=with_zero_tangents)
+    fun = wave_function(at.program, spec, own, width, keeps_zeros=keeps_zeros)
     return WaveCell(lambda *read: (fun(*read), []), at.program.waits[spec.cell.index])
 
 

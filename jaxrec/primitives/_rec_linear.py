@@ -17,7 +17,7 @@ from jaxrec._values import replaced
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params, with_schedule
 from jaxrec.invocation._results import differentiable, outcome_types
-from jaxrec.lowering._forward import Scheduled, WaveCell, moving_cell, results, run_forward
+from jaxrec.lowering._forward import Scheduled, WaveCell, plain_cell, results, run_forward
 from jaxrec.primitives._batching import axis_size
 from jaxrec.primitives._cotangents import lay_out_tangent, stacked
 from jaxrec.primitives._primitives import (
@@ -50,6 +50,7 @@ from jaxrec.primitives._stacking import (
 from jaxrec.primitives._transposed import avals_of, filled, transposed, wanted_of
 from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec
+from jaxrec.split._resting import moved_in_part
 from jaxrec.transpose._outer import zero_of
 
 
@@ -60,7 +61,8 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     backward, tables = call.backward(), call.tables()
 
     def cell_at(at: Scheduled, spec: CellSpec, width: int) -> WaveCell:
-        cell = moving_cell(at, spec, width, wrt.positions)
+        keeps_zeros = spec.cell.index in moved_in_part(at.program, wrt.positions)
+        cell = plain_cell(at, spec, width, keeps_zeros)
         # A rule of a derivative may have operations that the function does not have.
         moves = backward.keeps_residuals(spec)
         return cell._replace(waits=cell.waits or (moves and backward.at(spec, width).waits))

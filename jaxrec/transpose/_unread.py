@@ -3,7 +3,8 @@
 JAX tells results without a cotangent from results whose cotangent is zero, and derives nothing for
 them: 0 times an infinite derivative would be NaN, and a rule may make something of nothing. Rows of
 tapes hold numbers. So the parts of rows that can have no cotangent are found beforehand, and cells
-are differentiated as if these were constants.
+are differentiated as if these were constants. Of what only some calls leave out cotangents of zero
+stay zero.
 """
 
 from __future__ import annotations
