@@ -65,6 +65,18 @@ class TestCosts:
         _, program = program_of(turned, jnp.ones(40), 3)
         assert widths_of(program, 1, 1 << 14) == (1, 32)
         assert widths_of(program, 64, 1 << 14) == (1, 64)
+        assert widths_of(program, 1, 400) == (8,)
+
+    def test_many_cells_that_compute_much_have_a_width_of_one_call(self):
+        @jr.rec_fn
+        def turned(w, x, n):
+            def more(k):
+                return lambda: w @ (k * turned(w, x, n - 1) + turned(w, x, n - 2))
+
+            return jr.cond(n <= 0, lambda: x, lambda: jr.switch(n % 9, list(map(more, range(9)))))
+
+        _, program = program_of(turned, jnp.eye(64), jnp.ones(64), 3)
+        assert widths_of(program, 1, 400) == (1, 8)
 
     @pytest.mark.parametrize("nests", [False, True])
     def test_waves_of_a_recursion_in_a_cell_have_two_widths(self, nests):

@@ -21,6 +21,9 @@ _NARROWER = 16
 _FEW_CELLS = 8
 """Up to how many cells are compiled at three batch sizes; more at two."""
 
+_ONE_SIZE = 8
+"""Up to how wide waves of many cells need no narrower ones, if they compute little."""
+
 _MANY_CELLS_WIDE = 32
 """How wide waves of many cells become in a recursion of many calls, whatever the roots."""
 
@@ -58,7 +61,8 @@ def widths_of(
     Few sizes, since each is compiled. On CPU a wave of one call multiplies a matrix and a vector,
     which takes half as long as two rows do; on an accelerator it takes as long as some hundred. Of
     many cells few calls of each are ready, and compiling takes as long as there are cells times
-    sizes, so there is none between; nor where it would compute little less than the widest. A
+    sizes, so there is none between, and only one where a wave of a few calls takes hardly longer
+    than one call does; nor is there one between that computes little less than the widest. A
     recursion in a cell is compiled at its own sizes for each of these: there are two, one of them a
     quarter as wide as otherwise, since that recursion takes time for all the calls of each row.
     None is wider than the calls that are ready at once.
@@ -75,11 +79,18 @@ def widths_of(
     ready = [lanes * most for most in program.most_ready if most is not None]
     if ready and len(ready) == len(program.most_ready):
         widest = min(widest, power_of_two(max(ready)))
-    has_narrow = platform.has_narrow or any(program.calls_host)  # a call of Python a row
-    sizes = {1, widest} if has_narrow else {widest}
+    calls_host = any(program.calls_host)  # a call of Python a row
+    has_narrow = platform.has_narrow or calls_host
+    few = _has_few_cells(program)
+
+    def saves(narrower: int) -> bool:
+        return (widest - narrower) * (program.row_flops + _ROW_FLOPS) > platform.little_flops
+
+    sizes = {widest}
+    if has_narrow and (few or calls_host or program.nests or widest > _ONE_SIZE or saves(1)):
+        sizes.add(1)
     between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, 1)
-    saved = (widest - between) * (program.row_flops + _ROW_FLOPS)
-    if _has_few_cells(program) and not program.nests and saved > platform.little_flops:
+    if few and not program.nests and saves(between):
         sizes.add(between)
     return tuple(sorted(sizes))
 
