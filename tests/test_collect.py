@@ -75,6 +75,28 @@ def test_lanes_of_a_batch(executor):
     assert valid_rows(calls, calls.lane).tolist() == lanes
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("axis", [0, -1])
+def test_examples_that_make_the_same_calls(executor, axis):
+    """They have room for the calls of each, under `jit` too; an axis may count from the end."""
+
+    @jr.rec_fn
+    def fold(scale, left, right, i):
+        def more():
+            below = [fold(scale, left, right, x[i]) for x in (left, right)]
+            return jnp.tanh(scale * sum(below))
+
+        return jr.cond(left[i] < 0, lambda: scale * i, more)
+
+    scales, tree = normal(35, 2, 4), (jnp.array([1, -1, -1]), jnp.array([2, -1, -1]))
+    compiled = jax.jit if executor == "graph" else lambda fun: fun
+    with jr.executor(executor):
+        collected = compiled(jr.collect(fold, in_axes=(axis, None, None, None)))
+        result, calls = collected(jnp.moveaxis(scales, 1, axis), *tree, 0)
+        assert_close(result, jnp.stack([fold(x, *tree, 0) for x in scales.T]), 1e-5)
+    assert valid_rows(calls, calls.lane).tolist() == [lane for lane in range(4) for _ in range(3)]
+
+
 def test_args_are_none_unless_a_call_has_its_own():
     _, calls = jr.collect(RNN)(weights(), forest(), 0)
     assert calls.args[0] == {"embed": None, "kernel": None, "bias": None}

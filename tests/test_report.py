@@ -402,6 +402,10 @@ class TestMinibatch:
         batch = fold.schedule(weights, *ARGS[1:], in_axes=(0, None, None))
         assert batch.num_calls == fold.schedule(*ARGS).num_calls
 
+    def test_an_axis_that_counts_from_the_end(self) -> None:
+        batch = count.schedule(jnp.ones((70, 2)), jnp.array([3, 5]), in_axes=(-1, -1))
+        assert batch.num_calls == 10
+
     @pytest.mark.parametrize("executor", ["graph", "host"])
     def test_profile(self, executor: str) -> None:
         with jr.executor(executor):

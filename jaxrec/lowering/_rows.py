@@ -27,7 +27,13 @@ def gather(tape: Any, rows: Any) -> Any:
     """The rows of a tape at row numbers that the scheduler has made, by XLA."""
     if tape.shape[0] == 0:  # an axis of no lanes, of which nothing will be read
         return lax.full((*rows.shape, *tape.shape[1:]), 0, tape.dtype)
-    return tape.at[rows].get(mode="promise_in_bounds")
+    dimensions = lax.GatherDimensionNumbers(
+        offset_dims=tuple(range(rows.ndim, rows.ndim + tape.ndim - 1)),
+        collapsed_slice_dims=(0,),
+        start_index_map=(0,),
+    )
+    row = (1, *tape.shape[1:])
+    return lax.gather(tape, rows[..., None], dimensions, row, mode="promise_in_bounds")
 
 
 def gather_rows(tape: Any, rows: Any) -> Any:

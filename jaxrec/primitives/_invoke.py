@@ -25,7 +25,6 @@ from jaxrec.primitives._options import Options
 from jaxrec.primitives._repeat import NUMBERS, Repeat
 from jaxrec.primitives._rules import rec, rec_example
 from jaxrec.primitives._traced import Traced, Traces
-from jaxrec.schedule._plan import LanePattern
 from jaxrec.schedule._platform import platform_named
 from jaxrec.split._program import Program
 from jaxrec.split._split import split
@@ -185,12 +184,10 @@ class Invocation:
 
     def call(self) -> Any:
         """Runs the function once."""
-        operands, params = self._operands(None)
+        operands, params = self._operands()
         if _compat.maps_now(operands):
             return self._traced.result(rec_example(operands, params))
-        first = params.num_outers
-        operands[first:] = [_with_lanes(x, None, 1) for x in operands[first:]]
-        return self._traced.first_result(rec(operands, params))
+        return self._traced.first_result(rec(_in_a_lane(operands, params), params))
 
     def repeat(self, given: int) -> Repeat | None:
         """For a call of a function of scalars: the call over again with other values.
@@ -201,7 +198,7 @@ class Invocation:
         traced, is_whole = self._traced, given == len(self._leaves)
         if self.program.native is None or not (traced.lasts and is_whole) or traced.hidden:
             return None
-        params = self._operands(1)[1]
+        params = self._params()
         is_here = params.host is None or params.host.is_default
         return Repeat(traced, params, self._leaves) if is_native(params) and is_here else None
 
@@ -221,8 +218,7 @@ class Invocation:
                 "calls of one function are reported. Pass what changes from call to call as an "
                 "array, and choose by it with jaxrec.cond or jaxrec.switch."
             )
-        lanes = self._mapped_size("collect")
-        operands, params = self._operands(1 if lanes is None else lanes, self._axes, collect=True)
+        operands, params = self._mapped("collect", collect=True)
         params = decide_capacity(params, operands)
         outs = rec(operands, params)
         count = len(self.program.result_avals)
@@ -259,32 +255,36 @@ class Invocation:
     def known(self, what: str) -> tuple[Params, list[Any]]:
         """The parameters and operands, for a report on their values.
 
-        Where axes are mapped, they are those of what `jax.vmap` makes of the invocation.
-
         Raises:
             UnsupportedError: a value is not known. `what` is the name of the report.
         """
         self._check_known(what)
-        if self._mapped_size(what) is None:
-            operands, params = self._operands(1)
-            return params, operands
-        operands, params = self._operands(None)
-        traced, axes = self._traced, [*self._axes, *(None for _ in self._traced.hidden)]
-        captured = [None] * (len(operands) - len(traced.outers) - len(traced.roots))
-        dims = [axes[k] for k in traced.outers] + captured + [axes[k] for k in traced.roots]
-        batch = batched(params, operands, dims, bare=True)
-        return batch.params, batch.operands
+        operands, params = self._mapped(what)
+        return params, operands
 
-    def _mapped_size(self, what: str) -> int | None:
-        """The size of the axes that are mapped, if there are any."""
-        axes = zip(self._leaves, self._axes, strict=True)
-        sizes = {jnp.shape(x)[axis] for x, axis in axes if axis is not None}
+    def _mapped(self, what: str, collect: bool = False) -> tuple[list[Any], Params]:
+        """The operands and parameters, with axes mapped those that `jax.vmap` makes of them.
+
+        Args:
+            what: whose `in_axes` they are.
+            collect: whether all calls are reported.
+        """
+        pairs = list(zip(self._leaves, self._axes, strict=True))
+        sizes = {jnp.shape(x)[axis] for x, axis in pairs if axis is not None}
         if len(sizes) > 1:
             raise SignatureError(
                 f"{what} of {self._definition.name}: in_axes maps axes of different sizes: "
                 f"{sorted(sizes)}, expected one size"
             )
-        return sizes.pop() if sizes else None
+        operands, params = self._operands(collect)
+        if not sizes:
+            return _in_a_lane(operands, params), params
+        traced, axes = self._traced, [a if a is None else a % jnp.ndim(x) for x, a in pairs]
+        axes += [None] * len(traced.hidden)
+        captured = [None] * (len(operands) - len(traced.outers) - len(traced.roots))
+        dims = [axes[k] for k in traced.outers] + captured + [axes[k] for k in traced.roots]
+        batch = batched(params, operands, dims, bare=True)
+        return batch.operands, batch.params
 
     def _check_known(self, what: str) -> None:
         names = leaf_names(self._definition.arg_names, self._args)
@@ -301,30 +301,19 @@ class Invocation:
                     f"follows the graph: {self._definition.name}.graph(...)."
                 )
 
-    def _operands(
-        self, lanes: int | None, axes: Sequence[int | None] | None = None, collect: bool = False
-    ) -> tuple[list[Any], Params]:
-        """The operands and parameters of an invocation.
+    def _operands(self, collect: bool = False) -> tuple[list[Any], Params]:
+        """The operands and parameters of one invocation, whose lane has no axis.
 
         Args:
-            lanes: how many there are; None: one, whose axis is left out.
-            axes: where the arguments' leaves have those that are mapped.
             collect: whether all calls are reported.
         """
-        traced, axes = self._traced, axes or [None] * len(self._leaves)
+        traced = self._traced
         leaves = [self._as_array(k) for k in range(len(self._leaves))]
         if traced.hidden:
             leaves += self._hidden()
-            axes = [*axes, *(None for _ in traced.hidden)]
-        outers = [_axis_in_front(leaves[k], axes[k]) for k in traced.outers]
         captured = [_as_array(x, x.dtype) for x in traced.captured]
-        if lanes is None:
-            roots = [leaves[k] for k in traced.roots]
-        else:
-            roots = [_with_lanes(leaves[k], axes[k], lanes) for k in traced.roots]
-        mapped = tuple(axes[k] is not None for k in traced.outers)
-        lanes = 1 if lanes is None else lanes
-        return [*outers, *captured, *roots], self._params(mapped, lanes, collect)
+        outers, roots = ([leaves[k] for k in each] for each in (traced.outers, traced.roots))
+        return [*outers, *captured, *roots], self._params(collect)
 
     def _hidden(self) -> list[Any]:
         """The arguments that are none of the user's."""
@@ -359,8 +348,8 @@ class Invocation:
                 "see every call with jaxrec.collect."
             )
 
-    def _params(self, mapped: tuple[bool, ...], lanes: int, collect: bool) -> Params:
-        """The static parameters; `mapped`: which outer values have the lanes in front."""
+    def _params(self, collect: bool = False) -> Params:
+        """The static parameters of one invocation."""
         options, chosen, program = self._options, current_executor(), self.program
         device = default_device() if chosen.host is None else chosen.host.devices[0]
         platform = platform_named(device.platform)
@@ -368,12 +357,10 @@ class Invocation:
 
         def make() -> Params:
             self._check_shown(chosen.name)
-            patterns: list[LanePattern | None] = [(1, lanes) if m else None for m in mapped]
-            patterns += [None] * (len(program.outers) - len(mapped))  # what bodies close over
             return Params(
                 program=program,
-                lanes=lanes,
-                patterns=tuple(patterns),
+                lanes=1,
+                patterns=(None,) * len(program.outers),
                 declared=options.max_calls,
                 max_calls=None,
                 collect=collect,
@@ -384,7 +371,7 @@ class Invocation:
                 platform=platform,
             )
 
-        return program.cache.once((Params, mapped, lanes, of), make)
+        return program.cache.once((Params, of), make)
 
 
 def _settings() -> tuple[Any, ...]:
@@ -402,22 +389,22 @@ def _as_array(x: Any, dtype: Any) -> Any:
     return jnp.asarray(x.copy() if isinstance(x, np.ndarray) else x, dtype)
 
 
-def _with_lanes(x: Any, axis: int | None, lanes: int) -> Any:
-    """A root's argument, the lanes in front."""
-    if axis is not None:
-        return jnp.moveaxis(x, axis, 0)
+def _in_a_lane(operands: Sequence[Any], params: Params) -> list[Any]:
+    """The operands of one invocation, with an axis of lanes."""
+    first = params.num_outers
+    return [*operands[:first], *map(_with_lane, operands[first:])]
+
+
+def _with_lane(x: Any) -> Any:
+    """A root's argument, with an axis of one lane in front."""
     if isinstance(x, np.ndarray) or (_compat.is_batched(x) and _compat.is_known(x)):
-        return _compat.on_known(lambda x: x[None].repeat(lanes, 0), x)
-    return _repeated(x, lanes)
+        return _compat.on_known(lambda x: x[None], x)
+    return _lane_in_front(x)
 
 
-@functools.partial(jax.jit, static_argnames="lanes", inline=True)
-def _repeated(x: Any, lanes: int) -> Any:
-    return jnp.broadcast_to(x, (lanes, *x.shape))
-
-
-def _axis_in_front(x: Any, axis: int | None) -> Any:
-    return x if axis is None else jnp.moveaxis(x, axis, 0)
+@functools.partial(jax.jit, inline=True)
+def _lane_in_front(x: Any) -> Any:
+    return jnp.broadcast_to(x, (1, *x.shape))
 
 
 def _leaves_of(axes: Any, arg: Any) -> list[int | None]:
