@@ -376,9 +376,9 @@ def rec_fn(
             arguments that gives it. Without it, that of a branch that makes no recursive call.
         max_calls: a bound on the calls of one invocation, all examples together, iterations of
             loops with calls included, and those of the helpers that loops and lanes of `jax.vmap`
-            become (`f.schedule(...).num_calls` counts them); examples of `jax.vmap` that make the
-            same calls count once. Needed only under `jit`, and only where it does not follow from
-            the arguments (the nodes of an array of N nodes: N calls). Without it a recursion is
+            become (`f.schedule(...).num_calls` counts them); examples of `jax.vmap` of which the
+            scheduler reads the same numbers count once. Needed only under `jit`, and only where it
+            does not follow from the arguments (the nodes of an array of N nodes: N calls). Without it a recursion is
             stopped at 10,000,000 calls, or 1,048,576 nested ones; one whose control is computed
             from arrays at 2,097,152 calls, or fewer where their values take more than 1 GiB, or
             some seconds (16,384 nested ones on executor "host"). The value of a function of scalars
@@ -387,7 +387,7 @@ def rec_fn(
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.
         static_argnames: names of such arguments.
         policy: which intermediate results of a cell the backward pass keeps, as for
-            `jax.checkpoint`; by default results of matrix products.
+            `jax.checkpoint`; by default products and factorizations of matrices.
         memo: whether calls with equal arguments are one call, as with `functools.cache`, so that a
             graph given as arrays runs each node once. Arguments must then be indices or counters,
             or arrays that all calls pass on unchanged; examples of a batch share nothing.

@@ -428,3 +428,17 @@ class TestMinibatch:
             count.profile(jnp.ones(2), jnp.arange(3), in_axes=0)
         with pytest.raises(jr.UnsupportedError, match=r"those of several examples with in_axes="):
             jax.vmap(count.schedule)(jnp.ones(2), jnp.arange(2))
+
+
+def test_factorizations_are_kept_and_not_computed_again() -> None:
+    @jr.rec_fn
+    def whitened(x: Any, n: Any) -> Any:
+        def more() -> Any:
+            inner = whitened(x, n - 1)
+            return jnp.linalg.cholesky(jnp.eye(3) + jnp.outer(inner[0], inner[0]))
+
+        return jr.cond(n == 0, lambda: x, more)
+
+    kept = whitened.profile(jnp.eye(3), 4).residual_bytes
+    products = whitened.with_options(policy=jax.checkpoint_policies.dots_saveable)
+    assert kept - products.profile(jnp.eye(3), 4).residual_bytes >= 4 * jnp.eye(3).nbytes

@@ -82,7 +82,7 @@ def trace_cell(
             return [x for x, carries in zip(outs, operands.carries, strict=True) if carries]
 
         outs = fun(*values)
-        kept = jax.checkpoint(of_wrt, policy=_on_tapes(policy or _keeps_products))
+        kept = jax.checkpoint(of_wrt, policy=_on_tapes(policy or _keeps_costly))
         _, vjp = jax.vjp(kept, *(values[p] for p in operands.wrt))
         leaves, tree = jax.tree.flatten(vjp)
         trees.append(tree)
@@ -149,14 +149,20 @@ def _expected(policy: Callable[..., Any]) -> str:
     )
 
 
-def _keeps_products(prim: Any, *avals: Any, **params: Any) -> bool:
-    """The default policy: keeps matrix products; none of complex numbers, which JAX cannot mark.
+_FACTORIZATIONS = {"cholesky", "eigh", "lu", "qr", "svd"}
 
-    On CPU it is faster to compute activations again than to write and read them.
+
+def _keeps_costly(prim: Any, *avals: Any, **params: Any) -> bool:
+    """The default policy: keeps products and factorizations of matrices.
+
+    None of complex numbers, which JAX cannot mark. On CPU it is faster to compute activations again
+    than to write and read them.
     """
     if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in avals):
         return False
-    return jax.checkpoint_policies.dots_saveable(prim, *avals, **params)
+    return prim.name in _FACTORIZATIONS or jax.checkpoint_policies.dots_saveable(
+        prim, *avals, **params
+    )
 
 
 def _shape(aval: Any) -> Any:
