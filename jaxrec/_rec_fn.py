@@ -378,12 +378,12 @@ def rec_fn(
             loops with calls included, and those of the helpers that loops and lanes of `jax.vmap`
             become (`f.schedule(...).num_calls` counts them); examples of `jax.vmap` of which the
             scheduler reads the same numbers count once. Needed only under `jit`, and only where it
-            does not follow from the arguments (the nodes of an array of N nodes: N calls). Without it a recursion is
-            stopped at 10,000,000 calls, or 1,048,576 nested ones; one whose control is computed
-            from arrays at 2,097,152 calls, or fewer where their values take more than 1 GiB, or
-            some seconds (16,384 nested ones on executor "host"). The value of a function of scalars
-            and arrays of up to 64 elements alone takes no memory for each call, so there only
-            nested calls are limited.
+            does not follow from the arguments (the nodes of an array of N nodes: N calls). Without
+            it a recursion is stopped at 10,000,000 calls, or 1,048,576 nested ones; one whose
+            control is computed from arrays at 2,097,152 calls, or fewer where their values take
+            more than 1 GiB, or some seconds (16,384 nested ones on executor "host"). The value of a
+            function of scalars and arrays of up to 64 elements alone takes no memory for each call,
+            so there only nested calls are limited.
         static_argnums: positions of arguments that are not arrays; each value is traced on its own.
         static_argnames: names of such arguments.
         policy: which intermediate results of a cell the backward pass keeps, as for

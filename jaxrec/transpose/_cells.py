@@ -58,6 +58,7 @@ class Backward:
         self._avals, self._wrt, self._policy = tuple(outer_avals), tuple(outers), policy
         self._cells: dict[Any, CellVjp] = {}
         self._traced: dict[Any, TracedCell] = {}
+        self._pairs: dict[Any, tuple[TracedCell, TracedCell]] = {}
         self._row_by_row: dict[int, bool] = {}
         self._forward_only: dict[int, bool] = {}
         self._unread, self._partial = unread, partial
@@ -104,25 +105,27 @@ class Backward:
         raise AssertionError(f"{spec.cell.name} cannot be cut at width {width}")
 
     def _cut(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> CellVjp:
-        def trace(n: int) -> TracedCell:
-            return self._trace(spec, n, own_rows, row_by_row)
-
-        two, three = self._pair(spec, trace(2), trace(3))
+        two, three = self._pair(spec, 2, 3, own_rows, row_by_row)
         with contextlib.suppress(UnlikeError):
             return CellVjp(at_width(two, three, width), three)
         if width == 1:
             return Doubled(two, three)
-        return CellVjp(*self._pair(spec, trace(width), trace(2 if width > 2 else 3)))
+        other = 2 if width > 2 else 3
+        return CellVjp(*self._pair(spec, width, other, own_rows, row_by_row))
 
     def _pair(
-        self, spec: CellSpec, traced: TracedCell, other: TracedCell
+        self, spec: CellSpec, width: int, other: int, own_rows: bool, row_by_row: bool
     ) -> tuple[TracedCell, TracedCell]:
         """A cell at two widths, in which zeros stay if some calls leave it out."""
-        if spec.cell.index not in self._partial:
-            return traced, other
-        if not are_alike(traced, other):
-            raise FoldedRowsError
-        return with_zero_rows(traced, other), with_zero_rows(other, traced)
+        key = (spec.cell.index, width, other, own_rows, row_by_row)
+        if key not in self._pairs:
+            one, two = (self._trace(spec, n, own_rows, row_by_row) for n in (width, other))
+            if spec.cell.index in self._partial:
+                if not are_alike(one, two):
+                    raise FoldedRowsError
+                one, two = with_zero_rows(one, two), with_zero_rows(two, one)
+            self._pairs[key] = one, two
+        return self._pairs[key]
 
     def _trace(self, spec: CellSpec, width: int, own_rows: bool, row_by_row: bool) -> TracedCell:
         key = (spec.cell.index, width, own_rows, row_by_row)
