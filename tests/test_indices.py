@@ -43,6 +43,19 @@ def test_of_the_only_element(executor):
             follow(x, jnp.array([5]), 0)
 
 
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
+def test_of_an_unsigned_type_that_has_no_minus_one(executor, dtype):
+    @jr.rec_fn
+    def last(x, following, i):
+        return jr.cond(following[i] < 0, lambda: x, lambda: last(x, following, following[i]))
+
+    following = jnp.array([1, 0], dtype) - jnp.array(1, dtype)
+    told = rf"check where the index .* from: -1 is {following[1]} in an unsigned type\."
+    with jr.executor(executor), pytest.raises(jr.JaxRecError, match=f"(?i){told}"):
+        last(jnp.ones(2), following, 1)
+
+
 @executors
 @pytest.mark.parametrize("width", [1, 64, 65])
 @pytest.mark.parametrize("at", [-9, 5])

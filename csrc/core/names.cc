@@ -68,6 +68,13 @@ std::vector<int64_t> as_written(const IndexFault& fault, const Outer& outer) {
   return index;
 }
 
+// What is wrong with an index that is -1 in an unsigned type, as of a leaf that has no children.
+std::string if_unsigned(int64_t index) {
+  for (int64_t wrapped : {int64_t{0xff}, int64_t{0xffff}, int64_t{0xffffffff}})
+    if (index == wrapped) return ": -1 is " + std::to_string(index) + " in an unsigned type";
+  return "";
+}
+
 }  // namespace
 
 Names::Names(const Program& program, std::string_view text) {
@@ -112,14 +119,16 @@ Status index_error(const Names& names, const std::vector<PathStep>& path, const 
                    const Outer& outer) {
   const std::string& full = names.outer(fault.outer);
   const std::string name = full.substr(full.rfind('.') + 1);  // npos + 1 is 0: all of it
+  const std::vector<int64_t> written = as_written(fault, outer);
   const std::string shape = outer.dims.size() == 1
                                 ? "an array of " + std::to_string(outer.dims[0]) + " elements"
                                 : "an array of shape (" + format_list(outer.dims) + ")";
   return {Code::kIndex,
           "JaxRecError: " + names.function(fault.call->callee) + " read " + name + "[" +
-              format_list(as_written(fault, outer)) + "], which is out of range for " + shape +
-              " (axis " + std::to_string(fault.axis) + "). Call path: " + format_path(names, path) +
-              ". Check where the index into " + full + " comes from.",
+              format_list(written) + "], which is out of range for " + shape + " (axis " +
+              std::to_string(fault.axis) + "). Call path: " + format_path(names, path) +
+              ". Check where the index into " + full + " comes from" +
+              if_unsigned(written[fault.axis]) + ".",
           0};
 }
 

@@ -37,6 +37,9 @@ from jaxrec.schedule._limits import Limits, format_path, itself_text, limit_text
 from jaxrec.split._cache import Cache
 from jaxrec.split._names import unnamed
 
+_WRAPPED = {(1 << bits) - 1 for bits in (8, 16, 32)}
+"""What -1, as of a leaf that has no children, is in an unsigned type."""
+
 Env = dict[Value, Any]
 Frame = Generator[tuple[Call, list[Any]], list[Any], list[Any]]
 
@@ -196,10 +199,12 @@ class Interpreter:
         # To one that counts from the end the size of the axis was added.
         written = [k - size if k < 0 else k for k, size in zip(index, shape, strict=True)]
         element = f"{array.rpartition('.')[2]}[{', '.join(map(str, written))}]"
+        wrapped = written[axis] in _WRAPPED
+        why = f": -1 is {written[axis]} in an unsigned type" if wrapped else ""
         raise JaxRecError(
             f"{self._running.name} read {element}, which is out of range for an array of "
             f"{sizes} (axis {axis}). Call path: "
-            f"{format_path(self._path())}. Check where the index into {array} comes from."
+            f"{format_path(self._path())}. Check where the index into {array} comes from{why}."
         )
 
     def _without_end(self, what: str) -> None:
