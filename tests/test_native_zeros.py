@@ -189,3 +189,29 @@ def test_higher_orders_of_zeros() -> None:
 
     hessian = [[0, 3, 0], [3, 0, 0], [0, 0, 6]]
     np.testing.assert_array_equal(jax.hessian(products)(jnp.zeros(3), 1), hessian)
+
+
+STEPS = {
+    "fori_loop": lambda v: jax.lax.fori_loop(0, 2, lambda _, x: jnp.sqrt(x), v).sum(),
+    "scan": lambda v: jax.lax.scan(lambda c, x: (c + jnp.sqrt(x), None), 0.0, v)[0],
+    "operations": lambda v: jnp.sqrt(jnp.sqrt(v)).sum(),
+}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_what_follows_from_arguments_that_all_calls_share(step: Any, executor: str) -> None:
+    """It is computed beforehand, whatever operations it is of."""
+
+    def build(lang: Language) -> Any:
+        @lang.rec_fn
+        def repeated(v, n):
+            return lang.cond(n == 0, lambda: step(v), lambda: step(v) + repeated(v, n - 1))
+
+        return repeated
+
+    v = jnp.array([1.0, 0.0])
+    want = jax.grad(build(PYTHON))(v, 2)
+    assert np.isfinite(want[0]) and np.isinf(want[1])
+    with jr.executor(executor):
+        np.testing.assert_allclose(jax.grad(build(JAXREC))(v, 2), want, rtol=1e-6)

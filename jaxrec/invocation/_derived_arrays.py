@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxrec import _compat
+from jaxrec._zeros import keeping_zeros
 from jaxrec.graph._ir import Atom, Op, Prim, Value, walk
 from jaxrec.lowering._cell import run_ops
 from jaxrec.schedule._plan import LanePattern, element_of
@@ -89,11 +90,16 @@ def _together(
     if len({*own} - {None}) > 1:
         values = [_by_lane(x, p, lanes) for x, p in zip(values, own, strict=True)]
 
-    def compute(*given: Any) -> list[Any]:
+    def plain(*given: Any) -> list[Any]:
         env = {program.outers[k]: x for k, x in zip(used, given, strict=True)}
         run_ops(ops, env, program.binding.outer_of)
         return [env[value] for value in group]
 
+    def keeping(*given: Any) -> list[Any]:
+        return keeping_zeros(jax.make_jaxpr(plain)(*given), given, carries)
+
+    carries = [program.outers[k] in program.tangents for k in used]
+    compute = keeping if any(carries) else plain
     if any(own):
         compute = jax.vmap(compute, in_axes=tuple(0 if p else None for p in own))
     with _compat.without_checks():  # of what a branch that is not taken would make of it

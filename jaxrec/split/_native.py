@@ -121,11 +121,8 @@ class _Scope:
         self.graph, self.outer_of = graph, binding.outer_of
         self.loops = Loops(graph)
         self.tangents = find_tangents(graph, self.loops, tangents)
-        # XLA computes the others beforehand, and makes NaN of zero times infinity.
-        makers = ((v, graph.makers.get(v)) for v in binding.derived & self.tangents)
-        own = {v for v, op in makers if isinstance(op, Prim) and _native_ops.is_known(op)}
-        own |= _constants(graph, binding.derived)
-        self.arrays = dataclasses.replace(binding, derived=binding.derived - own)
+        derived = binding.derived - _constants(graph, binding.derived)
+        self.arrays = dataclasses.replace(binding, derived=derived)
         self.deciding = binding.deciding
         self.needed: set[Atom] = set()
         self.table = ArrayTable(self.arrays)
