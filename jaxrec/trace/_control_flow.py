@@ -172,7 +172,10 @@ def _scalar_type(value: Any, what: str, kind: str, kinds: Sequence[Any]) -> Any:
             f"{what} is {value!r} of type {type(value).__name__}, expected {kind} scalar"
         ) from None
     if aval.shape or not any(jnp.issubdtype(aval.dtype, kind) for kind in kinds):
-        raise SignatureError(f"{what} is {show(aval)}; expected {kind} scalar")
+        several = (
+            ". For several examples map the function over them: jax.vmap" if aval.shape else ""
+        )
+        raise SignatureError(f"{what} is {show(aval)}; expected {kind} scalar{several}")
     return aval
 
 
