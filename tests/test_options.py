@@ -282,7 +282,7 @@ ANY: Any = None
         ),
         (lambda n, x, g: jr.cond(n == 0, g, g, "s"), r"an operand of a cond in f is 's' of type"),
         (lambda n, x, g: jr.cond(None, lambda: x, g), r"the predicate of a cond in f is None"),
-        (lambda n, x, g: jr.cond(x, lambda: x, g), r"predicate of a cond in f is float32\[2\]; ex.*jax\.vmap"),
+        (lambda n, x, g: jr.cond(x, lambda: x, g), r"a cond in f is float32\[2\]; ex.*jax\.vmap"),
         (lambda n, x, g: jr.cond(n * 1j, lambda: x, g), r"predicate of a cond in f is complex64"),
         (lambda n, x, g: jr.switch("a", [lambda: x, g]), r"the index of a switch in f is 'a' of"),
         (lambda n, x, g: jr.switch(x, [lambda: x, g]), r"index of a switch in f is float32\[2\]"),
