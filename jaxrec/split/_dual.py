@@ -13,7 +13,6 @@ from jax.core import ShapedArray
 from jaxrec._types import has_derivative
 from jaxrec.graph._moving import moving
 from jaxrec.split._axes import Tangents
-from jaxrec.split._bundles import row_type
 from jaxrec.split._cache import Cache
 from jaxrec.split._program import CellSpec, Program
 from jaxrec.split._resting import moved_in_part
@@ -47,7 +46,6 @@ def _make(program: Program, by: tuple[int, ...]) -> Program:
         program,
         outers=(*program.outers, *(dataclasses.replace(program.outers[k]) for k in moved)),
         cells=tuple(_with_tangents(spec, tangents) for spec in program.cells),
-        classes=tuple(map(row_type, members)),
         members=members,
         single=None,
         axes=(*program.axes, Tangents(moved_values, moved_in_part(program, by))),

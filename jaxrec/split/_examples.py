@@ -12,7 +12,6 @@ import dataclasses
 from jax.core import ShapedArray
 
 from jaxrec.split._axes import Examples
-from jaxrec.split._bundles import row_type
 from jaxrec.split._cache import Cache
 from jaxrec.split._program import Program
 
@@ -35,7 +34,6 @@ def _make(program: Program, axis: Examples) -> Program:
     )
     return dataclasses.replace(
         program,
-        classes=tuple(map(row_type, members)),
         members=members,
         row_flops=program.row_flops * axis.size,
         axes=(*program.axes, axis),

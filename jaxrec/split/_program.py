@@ -26,6 +26,7 @@ from jaxrec.graph._patience import calls_host, has_to_wait, starts_recursion
 from jaxrec.split._axes import Axis, Examples
 from jaxrec.split._binding import Binding
 from jaxrec.split._bound import Visits, most_frames
+from jaxrec.split._bundles import row_type
 from jaxrec.split._cache import Cache
 from jaxrec.split._cells import Cell
 from jaxrec.split._cost import Nested, cell_bytes
@@ -68,7 +69,6 @@ class Program:
         control: parameters of the entry function that the control machine takes, by position.
         data: parameters of the entry function that start in tapes, by position.
         cells: the cells.
-        classes: the type of one row of each tape class.
         members: the types of the values that share a row of each tape class.
         data_rows: for each row of arguments of the root its class and the positions of its parts in
             `data`.
@@ -101,7 +101,6 @@ class Program:
     control: tuple[int, ...]
     data: tuple[int, ...]
     cells: tuple[CellSpec, ...]
-    classes: tuple[ShapedArray, ...]
     members: tuple[tuple[ShapedArray, ...], ...]
     data_rows: tuple[tuple[int, tuple[int, ...]], ...]
     result_rows: tuple[tuple[int, tuple[int, ...]], ...]
@@ -129,6 +128,11 @@ class Program:
         """The value that each operand of an invocation is."""
         params = self.graph.entry.params
         return (*self.outers, *(params[k] for k in (*self.control, *self.data)))
+
+    @functools.cached_property
+    def classes(self) -> tuple[ShapedArray, ...]:
+        """The type of one row of each tape class."""
+        return tuple(map(row_type, self.members))
 
     def differentiated(self, by: tuple[int, ...] | None = None) -> Program:
         """What computes the results where they come together with their derivatives.

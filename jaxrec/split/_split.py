@@ -11,7 +11,7 @@ from jaxrec.graph._ir import Graph, Value
 from jaxrec.split._ahead import decided_ahead
 from jaxrec.split._binding import Binding, bind, needed_control
 from jaxrec.split._bound import visits_of
-from jaxrec.split._bundles import Bundles, row_type
+from jaxrec.split._bundles import Bundles
 from jaxrec.split._cells import Cell, Cells, split_cells
 from jaxrec.split._classes import Classes, result_values
 from jaxrec.split._cost import cell_flops, nested_work, shared_elements
@@ -85,7 +85,6 @@ def _assemble(
         control=tuple(entry.params.index(v) for v in entry_code.control_params),
         data=tuple(entry.params.index(v) for v in entry_code.data_params),
         cells=specs,
-        classes=tuple(map(row_type, bundles.members)),
         members=tuple(bundles.members),
         data_rows=data_rows,
         result_rows=result_rows,
