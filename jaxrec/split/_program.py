@@ -293,17 +293,15 @@ class Program:
             more = {c for spec in read for c in spec.outputs} - found
         return found
 
-    @property
+    @functools.cached_property
     def waits(self) -> tuple[bool, ...]:
         """Which cells must run for calls alone: see `jaxrec/graph/_patience.py`."""
-        return self.cache.once("waits", lambda: tuple(has_to_wait(s.cell.ops) for s in self.cells))
+        return tuple(has_to_wait(spec.cell.ops) for spec in self.cells)
 
-    @property
+    @functools.cached_property
     def calls_host(self) -> tuple[bool, ...]:
         """For each cell, whether it calls Python."""
-        return self.cache.once(
-            "calls host", lambda: tuple(calls_host(spec.cell.ops) for spec in self.cells)
-        )
+        return tuple(calls_host(spec.cell.ops) for spec in self.cells)
 
     @functools.cached_property
     def nests(self) -> bool:
