@@ -29,10 +29,9 @@ def let_go_of(trace: Any, outer: Any) -> None:
     They hold the constants that were read while they were recorded, and one another. JAX itself
     ends a trace only when the traced function returns.
     """
-    while trace is not None and trace is not outer:
-        if isinstance(trace, _pe.DynamicJaxprTrace):
-            trace.invalidate()
-        trace = getattr(trace, "parent_trace", None)
+    for left in _outward(trace, [outer]):
+        if isinstance(left, _pe.DynamicJaxprTrace):
+            left.invalidate()
 
 
 def evaluates_now() -> bool:
@@ -42,28 +41,23 @@ def evaluates_now() -> bool:
 
 def is_staged() -> bool:
     """Whether operations are recorded, also those on known values."""
-    trace = _core.trace_ctx.trace
-    while trace is not None:
-        if isinstance(trace, _pe.DynamicJaxprTrace):
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    return any(isinstance(t, _pe.DynamicJaxprTrace) for t in _outward(current_trace()))
 
 
 def differentiates_inside(traces: Sequence[Any]) -> bool:
     """Whether a derivative is taken of what is recorded now, inside of one of some traces."""
-    trace = _core.trace_ctx.trace
-    while trace is not None and not any(trace is outer for outer in traces):
-        if isinstance(trace, _ad.JVPTrace | _ad.LinearizeTrace):
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    derivatives = _ad.JVPTrace | _ad.LinearizeTrace
+    return any(isinstance(t, derivatives) for t in _outward(current_trace(), traces))
 
 
 def traces_behind(value: Any) -> Iterator[Any]:
     """What recorded the operation that a tracer stands for, and what that is inside of."""
-    trace = value._trace if isinstance(value, Tracer) else None
-    while trace is not None:
+    return _outward(value._trace if isinstance(value, Tracer) else None)
+
+
+def _outward(trace: Any, ends: Sequence[Any] = ()) -> Iterator[Any]:
+    """A trace, and what it is inside of, up to one of some others."""
+    while trace is not None and not any(trace is end for end in ends):
         yield trace
         trace = getattr(trace, "parent_trace", None)
 
