@@ -7,7 +7,7 @@ differentiated.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jaxrec._order import apply_equation, has_rule
 from jaxrec.graph._build import region_of
 from jaxrec.graph._ir import Atom, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.graph._moving import places_moved
+from jaxrec.graph._renamed import known, renamed
 
 
 def is_opaque(op: Prim) -> bool:
@@ -58,21 +59,16 @@ def _region(op: Prim, taken: Sequence[Collection[Value]], kept: Collection[Value
     return region_of(_compat.without_dead(closed), op.inputs, plain=True)
 
 
-def _inlined(region: Region, found: Mapping[Op, Region], names: dict[Atom, Atom]) -> Region:
+def _inlined(region: Region, found: Mapping[Op, Region], names: dict[Value, Atom]) -> Region:
     """A region in which other operations stand for some; `names`: what their results are now."""
-
-    def now(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
-        return tuple(names.get(atom, atom) for atom in atoms)
-
     ops: list[Op] = []
     for op in region.ops:
         if op in found:
-            inner = _inlined(found[op], {}, names)
-            ops += inner.ops
-            names.update(zip(op.outputs, inner.results, strict=True))
+            ops += found[op].ops
+            names.update(zip(op.outputs, known(found[op].results, names), strict=True))
         elif isinstance(op, Switch):
             regions = tuple(_inlined(inner, found, names) for inner in op.regions)
-            ops.append(dataclasses.replace(op, index=now([op.index])[0], regions=regions))
+            ops.append(dataclasses.replace(op, regions=regions))
         else:
-            ops.append(dataclasses.replace(op, inputs=now(op.inputs)))
-    return Region(tuple(ops), now(region.results))
+            ops.append(op)
+    return renamed(Region(tuple(ops), region.results), names)
