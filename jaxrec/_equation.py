@@ -70,6 +70,17 @@ def run_jaxpr(
     return list(map(read, closed.jaxpr.outvars))
 
 
+def solver_of(eqn: JaxprEqn, values: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:
+    """What solves a `custom_linear_solve`, and its arguments among those of the equation.
+
+    These are what its functions close over, then the right side.
+    """
+    sizes = eqn.params["const_lengths"]
+    first = sizes.matvec + sizes.vecmat
+    own = [*values[first : first + sizes.solve], *values[sum(sizes) :]]
+    return eqn.params["jaxprs"].solve, own
+
+
 def run_inlined(closed: ClosedJaxpr, args: Sequence[Any], rule: Rule) -> list[Any]:
     """Evaluates a jaxpr without the calls in it: what they call stands in their place.
 

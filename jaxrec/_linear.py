@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
+from jaxrec._equation import run_jaxpr, solver_of
 from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
@@ -90,17 +91,16 @@ def is_linear(fun: Callable[..., Sequence[Any]], types: Sequence[Any]) -> bool:
 
 def _results(closed: ClosedJaxpr, given: Sequence[Known]) -> list[Known]:
     """What is known of the results of a jaxpr."""
-    env: dict[Any, Known] = dict(zip(closed.jaxpr.invars, given, strict=True))
-    for var, const in zip(closed.jaxpr.constvars, closed.consts, strict=True):
-        env[var] = Known(_is_zero(const), True)
 
-    def read(atom: Any) -> Known:
-        return Known(_is_zero(atom.val), True) if _compat.is_literal(atom) else env[atom]
+    def apply(eqn: JaxprEqn, values: list[Any]) -> list[Known]:
+        return _equation(eqn, list(map(_known, values)))
 
-    for eqn in closed.jaxpr.eqns:
-        outs = _equation(eqn, [read(a) for a in eqn.invars])
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return [read(atom) for atom in closed.jaxpr.outvars]
+    return list(map(_known, run_jaxpr(closed, given, apply)))
+
+
+def _known(x: Any) -> Known:
+    """What is known of a value that may be a constant."""
+    return x if isinstance(x, Known) else Known(_is_zero(x), True)
 
 
 def _equation(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
@@ -109,16 +109,9 @@ def _equation(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
     if inner is not None:
         return _results(inner, given)
     if name == "custom_linear_solve":
-        return _solved(eqn, given)
+        return _results(*solver_of(eqn, given))
     fixed = all(known.fixed for known in given)
     return [Known(_is_linear_in(eqn, given), fixed)] * len(eqn.outvars)
-
-
-def _solved(eqn: JaxprEqn, given: list[Known]) -> list[Known]:
-    """Of a linear system: its operands are what its functions close over, then the right side."""
-    sizes, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
-    first, last = sizes.matvec + sizes.vecmat, sum(sizes)
-    return _results(solve, [*given[first : first + sizes.solve], *given[last:]])
 
 
 def _is_linear_in(eqn: JaxprEqn, given: list[Known]) -> bool:

@@ -26,7 +26,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._dependence import Dependence
-from jaxrec._equation import bind_equation, run_jaxpr
+from jaxrec._equation import bind_equation, run_jaxpr, solver_of
 from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
@@ -139,7 +139,7 @@ class _Evaluation:
             inner = _compat.inlined(eqn)
             return None if inner is None else (inner, flows)
         if eqn.primitive.name == "custom_linear_solve":
-            return eqn.params["jaxprs"].solve, _of_solution(eqn, flows)
+            return solver_of(eqn, flows)
         inner = _compat.called(eqn)
         return None if inner is None else (inner, flows)
 
@@ -163,13 +163,6 @@ class _Evaluation:
 def _flow(x: Any) -> _Flow:
     """What a value is that none has been told of: a constant."""
     return x if isinstance(x, _Flow) else _Flow(x, False)
-
-
-def _of_solution(eqn: JaxprEqn, flows: list[_Flow]) -> list[_Flow]:
-    """What solves a linear system: operands of its functions come first, then the right side."""
-    sizes = eqn.params["const_lengths"]
-    first = sizes.matvec + sizes.vecmat
-    return [*flows[first : first + sizes.solve], *flows[sum(sizes) :]]
 
 
 def _elementwise(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
