@@ -12,6 +12,7 @@ import jax
 from jaxrec import _compat
 from jaxrec._errors import CapacityError
 from jaxrec._host_options import HostOptions
+from jaxrec._types import has_derivative
 from jaxrec.graph._ir import Value
 from jaxrec.invocation._derived_arrays import derived_arrays, outers_behind, pattern_of
 from jaxrec.lowering._forward import CellAt, Scheduled, quick_cell
@@ -75,6 +76,13 @@ class Params:
     def first_data(self) -> int:
         """The position of the first data argument of the roots."""
         return self.num_outers + len(self.program.control)
+
+    def moves(self, k: int, typed: Any) -> bool:
+        """Whether derivatives may be taken by an operand of a type; not by those of control.
+
+        A floating control scalar that has a derivative is a data argument too.
+        """
+        return has_derivative(typed) and not self.num_outers <= k < self.first_data
 
     @property
     def controlling(self) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from jax.core import ShapedArray
 from jaxrec import _compat
 from jaxrec._errors import JaxRecError, UnsupportedError
 from jaxrec._order import hidden_zero, zero_tangent
-from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 from jaxrec.executors._reference_lanes import run_reference
 from jaxrec.executors.host._run import run_host
@@ -45,6 +44,7 @@ from jaxrec.primitives._primitives import (
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._residuals import moving
 from jaxrec.primitives._room import forward_pass, with_room
+from jaxrec.primitives._second_order import moved_operands
 from jaxrec.primitives._spread import Spread, is_spread, most_directions
 
 
@@ -134,14 +134,7 @@ _compat.register_lowering(rec_p, run_rec, warn_of_copies)
 
 
 def rec_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, params: Params) -> Any:
-    positions = tuple(
-        k
-        for k, t in enumerate(tangents)
-        if type(t) is not _compat.Zero
-        and has_derivative(_compat.aval_of(primals[k]))
-        # A floating control scalar that has a derivative is a data argument too.
-        and not params.num_outers <= k < params.first_data
-    )
+    positions = tuple(moved_operands(params, primals, tangents))
     _check_rules(params, positions)
     if not positions:
         outs = rec_p.bind(*primals, params=params)

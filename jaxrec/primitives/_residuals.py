@@ -165,10 +165,7 @@ def moving(params: Params, wrt: Sequence[int], avals: Sequence[Any]) -> tuple[in
     """
     if not params.program.counts_orders:
         return tuple(wrt)
-    control = range(params.num_outers, params.first_data)
-    rest = [
-        k for k, a in enumerate(avals) if has_derivative(a) and k not in wrt and k not in control
-    ]
+    rest = [k for k, aval in enumerate(avals) if params.moves(k, aval) and k not in wrt]
     return (*wrt, *rest)
 
 

@@ -63,11 +63,10 @@ def moved_operands(
     params: Params, operands: Sequence[Any], tangents: Sequence[Any]
 ) -> dict[int, Any]:
     """The tangents of the operands of an invocation that have some, by number."""
-    control = range(params.num_outers, params.first_data)
     return {
         k: t
         for k, (x, t) in enumerate(zip(operands, tangents, strict=True))
-        if type(t) is not _compat.Zero and has_derivative(_compat.aval_of(x)) and k not in control
+        if type(t) is not _compat.Zero and params.moves(k, _compat.aval_of(x))
     }
 
 

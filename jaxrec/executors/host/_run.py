@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrec._types import has_derivative
 from jaxrec.executors.host._backward import BackwardRun
 from jaxrec.executors.host._call import HostCall, Trace
 from jaxrec.executors.host._failure import bad_values, unlocated
@@ -122,11 +121,7 @@ def _names(params: Params, wrt: Wrt) -> list[str]:
 
 def traced_backward(params: Params, operands: Sequence[Any]) -> HostCall | None:
     """Runs the backward pass for all that has a cotangent, to measure it: what ran, if any."""
-    positions = tuple(
-        k
-        for k, x in enumerate(operands)
-        if has_derivative(x) and not params.num_outers <= k < params.first_data
-    )
+    positions = tuple(k for k, x in enumerate(operands) if params.moves(k, x))
     wrt, carries = Wrt(positions, (None,) * len(positions)), differentiable(params)
     if not positions or not any(carries):
         return None
