@@ -10,6 +10,7 @@ import jax
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._equation import varying_together
 from jaxrec._errors import JaxRecError, UnsupportedError
 from jaxrec._order import hidden_zero, zero_tangent
 from jaxrec._values import replaced
@@ -55,9 +56,7 @@ def rec(operands: Sequence[Any], params: Params) -> list[Any]:
     if _has_to_be_bounded(params, operands) and is_countable(params, operands):
         with contextlib.suppress(JaxRecError):  # perhaps it never runs
             params = decide_capacity(params, operands)
-    vma = _compat.common_vma([_compat.aval_of(x) for x in operands])
-    operands = [_compat.vary_over(x, vma) for x in operands]
-    return rec_p.bind(*operands, params=params)
+    return rec_p.bind(*varying_together(operands), params=params)
 
 
 def _has_to_be_bounded(params: Params, operands: Sequence[Any]) -> bool:

@@ -14,6 +14,7 @@ from jax import lax
 from jax.core import ShapedArray
 
 from jaxrec import _compat
+from jaxrec._equation import varying_together
 from jaxrec._order import zero_tangent
 from jaxrec.invocation._differentiated import Wrt
 from jaxrec.invocation._params import Params
@@ -46,8 +47,7 @@ def remade(
     if was_run(state):
         made, params = forward_pass(params, operands, wrt)
         return made[len(outcome_types(params)) :], params
-    vma = _compat.common_vma([_compat.aval_of(x) for x in [state, *operands]])
-    varying = [_compat.vary_over(x, vma) for x in [state, *operands]]
+    varying = varying_together([state, *operands])
     return rec_remade_p.bind(*varying, params=params, wrt=wrt), params
 
 
