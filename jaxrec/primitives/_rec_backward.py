@@ -29,11 +29,10 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_schedule import schedule_of
 from jaxrec.primitives._rec_second import second
-from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, split_residuals
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, split_residuals, was_run
 from jaxrec.primitives._second_order import by_given, has_dual, sum_of_tangents
 from jaxrec.primitives._stacking import (
     tangents_on_graph,
-    was_made,
     with_residuals,
     zeros_of,
 )
@@ -68,7 +67,7 @@ def _run_backward(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 @rec_backward_p.def_impl
 def _backward_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
     given = sum(differentiable(params))
-    if not was_made(operands, params) or 0 in operands[-1].shape[: wrt.stack]:
+    if not was_run(operands[params.num_operands]) or 0 in operands[-1].shape[: wrt.stack]:
         return list(map(zeros_of, cotangent_types(operands, params, wrt)))
     known = with_residuals(operands, params, wrt, given)
     if params.executor == "host":

@@ -30,7 +30,7 @@ from jaxrec.primitives._primitives import (
 )
 from jaxrec.primitives._rec_remade import batch_taken, remade
 from jaxrec.primitives._rec_schedule import schedule_of
-from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, moving, replayed, was_run
 from jaxrec.primitives._second_order import (
     by_given,
     dual_invocation,
@@ -43,7 +43,6 @@ from jaxrec.primitives._stacking import (
     collect_lanes,
     stack_given,
     tangents_on_graph,
-    was_made,
     with_residuals,
     zeros_of,
 )
@@ -83,7 +82,7 @@ def _run_linear(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
 @rec_linear_p.def_impl
 def _linear_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
-    if not was_made(operands, params):
+    if not was_run(operands[params.num_operands]):
         return list(map(zeros_of, _linear_types(*operands, params=params, wrt=wrt)))
     if params.executor == "host":
         known, on = call_on_graph(operands, params, wrt, len(wrt.positions))

@@ -37,9 +37,9 @@ from jaxrec.primitives._primitives import (
     run_compiled,
 )
 from jaxrec.primitives._rec_schedule import schedule_of
-from jaxrec.primitives._residuals import LinearCall, jvp_of_replay
+from jaxrec.primitives._residuals import LinearCall, jvp_of_replay, was_run
 from jaxrec.primitives._second_order import dual_invocation, moved_operands
-from jaxrec.primitives._stacking import was_made, with_residuals, zeros_of
+from jaxrec.primitives._stacking import with_residuals, zeros_of
 from jaxrec.primitives._transposed import (
     apart_by_lane,
     avals_of,
@@ -109,7 +109,7 @@ def _run_second(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
 
 @rec_second_p.def_impl
 def _second_impl(*operands: Any, params: Params, wrt: Wrt) -> list[Any]:
-    if not was_made(operands, params) or 0 in operands[-1].shape[: wrt.stack]:
+    if not was_run(operands[params.num_operands]) or 0 in operands[-1].shape[: wrt.stack]:
         return list(map(zeros_of, cotangent_types(operands, params, wrt)))
     given, last = _num_given(params, wrt), params.num_operands + 1 + _num_tables(params)
     known = with_residuals(operands, params, Wrt.of(wrt.positions), given)

@@ -20,7 +20,7 @@ from jaxrec.primitives._batching import axis_size
 from jaxrec.primitives._capacity import on_graph
 from jaxrec.primitives._primitives import rec_forward_p
 from jaxrec.primitives._rec_schedule import schedule_of
-from jaxrec.primitives._residuals import BLANK, MADE, UNTAKEN, split_residuals, state_of
+from jaxrec.primitives._residuals import BLANK, MADE, split_residuals, state_of
 
 
 def stack_given(
@@ -36,11 +36,6 @@ def stack_given(
     deeper = dataclasses.replace(wrt, stack=wrt.stack + 1)
     outs = primitive.bind(*fixed, *fronted, params=params, wrt=deeper)
     return outs, [0] * len(outs)
-
-
-def was_made(operands: Sequence[Any], params: Params) -> bool:
-    """Whether known operands of a linear primitive are of an invocation that was made."""
-    return state_of(operands[params.num_operands :]) != UNTAKEN
 
 
 def with_residuals(operands: Sequence[Any], params: Params, wrt: Wrt, given: int) -> list[Any]:
