@@ -37,7 +37,7 @@ def run_reference(params: Params, operands: Sequence[Any]) -> list[Any]:
 
 
 def _check_capacity(params: Params, made: int) -> None:
-    bound = params.declared if params.max_calls is None else params.max_calls
+    bound = params.bound
     if bound is not None and made > bound:
         needed = -(-made // params.rows)
         raise CapacityError(

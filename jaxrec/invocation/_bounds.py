@@ -40,7 +40,7 @@ def _index_arrays(params: Params) -> int:
 
 def has_no_bound(params: Params) -> bool:
     """Whether neither the user nor the arguments bound the calls of an invocation."""
-    return params.max_calls is None and params.declared is None and derived_bound(params) is None
+    return params.bound is None and derived_bound(params) is None
 
 
 def limits_of(params: Params) -> Limits:
@@ -75,8 +75,8 @@ def planned(
     layout = layout or layout_for_planning(params)
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, operands)
-    bound = params.max_calls if params.max_calls is not None else params.declared
-    return plan_on_host(params.program, layout, inputs, limits_of(params), bound, waves=waves)
+    limits = limits_of(params)
+    return plan_on_host(params.program, layout, inputs, limits, params.bound, waves=waves)
 
 
 def layout_for_planning(params: Params) -> Layout:

@@ -63,6 +63,11 @@ class Params:
     platform: Platform = CPU
 
     @property
+    def bound(self) -> int | None:
+        """The most calls, where that is known: as decided, or as declared."""
+        return self.declared if self.max_calls is None else self.max_calls
+
+    @property
     def num_outers(self) -> int:
         """How many operands are outer values; they come first."""
         return len(self.program.outers)

@@ -93,8 +93,7 @@ def _is_known_to_it(params: Params) -> bool:
 
 def _is_undeclared(params: Params, operands: Sequence[Any]) -> bool:
     """Whether no more is known of the calls than that there are as many as nodes, if that."""
-    is_declared = params.max_calls is not None or params.declared is not None
-    return not is_declared and not is_plannable(params, operands)
+    return params.bound is None and not is_plannable(params, operands)
 
 
 def _is_shared(params: Params) -> bool:

@@ -331,8 +331,8 @@ def _begin(call: HostCall, reuse: bool) -> Any:
     params = call.params
     with jax.ensure_compile_time_eval():
         inputs = plan_inputs(params, call.operands)
-    bound = params.max_calls if params.max_calls is not None else params.declared
-    return start_stepper(params.program, call.layout, inputs, limits_of(params), bound, reuse)
+    limits = limits_of(params)
+    return start_stepper(params.program, call.layout, inputs, limits, params.bound, reuse)
 
 
 def _grown(rows: int) -> Any:
