@@ -55,7 +55,7 @@ def _lane_operands(
         for x, pattern in zip(operands[: params.num_outers], params.patterns, strict=True)
     ]
     by_value = dict(zip(program.outers, outers, strict=True))
-    roots = dict(zip((*program.control, *program.data), operands[params.num_outers :], strict=True))
+    roots = dict(zip(program.roots, operands[params.num_outers :], strict=True))
     args = [
         by_value[p]
         if p in by_value

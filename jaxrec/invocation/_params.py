@@ -75,7 +75,7 @@ class Params:
     @property
     def num_operands(self) -> int:
         """Outer values, then control and data arguments of the roots."""
-        return self.num_outers + len(self.program.control) + len(self.program.data)
+        return len(self.program.operands)
 
     @property
     def first_data(self) -> int:

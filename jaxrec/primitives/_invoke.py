@@ -281,8 +281,8 @@ class Invocation:
             return _in_a_lane(operands, params), params
         traced, axes = self._traced, [a if a is None else a % jnp.ndim(x) for x, a in pairs]
         axes += [None] * len(traced.hidden)
-        captured = [None] * (len(operands) - len(traced.outers) - len(traced.roots))
-        dims = [axes[k] for k in traced.outers] + captured + [axes[k] for k in traced.roots]
+        captured = [None] * len(traced.captured)
+        dims = [axes[k] for k in traced.outers] + captured + [axes[k] for k in traced.program.roots]
         batch = batched(params, operands, dims, bare=True)
         return batch.operands, batch.params
 
@@ -312,7 +312,8 @@ class Invocation:
         if traced.hidden:
             leaves += self._hidden()
         captured = [_as_array(x, x.dtype) for x in traced.captured]
-        outers, roots = ([leaves[k] for k in each] for each in (traced.outers, traced.roots))
+        places = traced.outers, traced.program.roots
+        outers, roots = ([leaves[k] for k in each] for each in places)
         return [*outers, *captured, *roots], self._params(collect)
 
     def _hidden(self) -> list[Any]:

@@ -85,8 +85,7 @@ def on_device(made: Sequence[Any]) -> list[Any]:
 
 def _roots(params: Params, native: NativeProgram) -> list[Any]:
     """For each argument of the roots its position among the operands, or an array if none is."""
-    program, entry = params.program, params.program.graph.entry
-    given = (*program.control, *program.data)
+    given, entry = params.program.roots, params.program.graph.entry
     shapes = [((params.lanes, *p.aval.shape), p.aval.dtype) for p in entry.params]
     return [
         params.num_outers + given.index(k) if k in given else np.zeros(*shapes[k])

@@ -73,11 +73,6 @@ class Traced:
             ShapedArray(a.shape, a.dtype, weak_type=traced.weak_type) for a, traced in avals
         )
 
-    @property
-    def roots(self) -> tuple[int, ...]:
-        """The arguments that each root has of its own, by position."""
-        return (*self.program.control, *self.program.data)
-
     def result(self, leaves: Sequence[Any]) -> Any:
         """The result of a lane from its leaves."""
         weak = [aval.weak_type for aval in self.out.avals]

@@ -126,8 +126,12 @@ class Program:
     @functools.cached_property
     def operands(self) -> tuple[Value, ...]:
         """The value that each operand of an invocation is."""
-        params = self.graph.entry.params
-        return (*self.outers, *(params[k] for k in (*self.control, *self.data)))
+        return (*self.outers, *(self.graph.entry.params[k] for k in self.roots))
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The parameters of the entry function that each root has of its own, by position."""
+        return (*self.control, *self.data)
 
     @functools.cached_property
     def classes(self) -> tuple[ShapedArray, ...]:

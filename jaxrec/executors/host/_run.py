@@ -114,7 +114,7 @@ def _names(params: Params, wrt: Wrt) -> list[str]:
     program = params.program
     entry = program.graph.entry
     known = dict(zip(entry.params, entry.param_names, strict=True))
-    roots = [entry.param_names[k] for k in (*program.control, *program.data)]
+    roots = [entry.param_names[k] for k in program.roots]
     names = [*(known.get(v, "a value that it closes over") for v in program.outers), *roots]
     return [names[k] for k in wrt.positions]
 
