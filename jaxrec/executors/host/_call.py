@@ -14,6 +14,7 @@ from jaxrec.executors.host._plan import HostPlan, Rows
 from jaxrec.executors.host._tasks import AHEAD, Label, TaskList
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._forward import Scheduled
+from jaxrec.lowering._outers import outer_by_row
 from jaxrec.schedule._layout import Layout
 from jaxrec.schedule._tables import Tables
 from jaxrec.split._program import CellSpec, Program
@@ -111,7 +112,7 @@ class HostCall:
         """How the rows of a cell are packed; `lanes`: even if no outer value is indexed by lane."""
         key = (spec.cell.index, readers, lanes)
         if key not in self._rows:
-            by_lane = lanes or any(self.params.patterns[p] is not None for p in spec.outers)
+            by_lane = lanes or any(outer_by_row(spec, self.params.patterns))
             self._rows[key] = Rows(spec, by_lane, readers)
         return self._rows[key]
 

@@ -16,6 +16,7 @@ from jaxrec._errors import RUN_TIME_ERRORS
 from jaxrec.executors.host._tasks import compiler_options
 from jaxrec.invocation._params import Params
 from jaxrec.lowering._cell import wave_function
+from jaxrec.lowering._outers import outer_by_row
 from jaxrec.lowering._quick import quick
 from jaxrec.lowering._rows import numbers
 from jaxrec.split._cost import cell_flops
@@ -155,7 +156,7 @@ def _runnable(
     one_thread: bool = False,
 ) -> Callable[[], Any]:
     """A launch of some waves of a cell, on zeros, compiled for a device."""
-    by_row = [params.patterns[p] is not None for p in spec.outers]
+    by_row = outer_by_row(spec, params.patterns)
     wave = quick(wave_function(params.program, spec, by_row, width))
     classes = params.program.classes
     outers = [
