@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxrec import _compat
+from jaxrec._checks import checks
 from jaxrec.schedule._handlers import call_handler
 
 
@@ -25,7 +25,7 @@ def empty_tapes(rows: Sequence[int], avals: Sequence[Any]) -> list[Any]:
     they are allocated. Under `jax_debug_nans` they are zeros, since rows that are never read must
     not look like a NaN that the user made.
     """
-    if any(_compat.setting(name) for name in ("jax_debug_nans", "jax_debug_infs")):
+    if any(checks()):
         return blank_tapes(rows, avals)
 
     def on_cpu() -> list[Any]:
