@@ -23,6 +23,7 @@ from jaxrec._types import has_derivative
 from jaxrec.executors.host._call import HostCall
 from jaxrec.executors.host._run import traced_backward, traced_run
 from jaxrec.executors.host._schedule import plan_call
+from jaxrec.invocation._differentiated import Wrt, backward_of
 from jaxrec.invocation._params import Params, plan_inputs, with_schedule
 from jaxrec.lowering._forward import Scheduled, inputs_of, operands, quick_cell, run_forward
 from jaxrec.lowering._rows import numbers
@@ -37,7 +38,6 @@ from jaxrec.schedule._layout import Layout, bucket
 from jaxrec.schedule._plan import plan_in_program
 from jaxrec.schedule._tables import COUNT, FIRST, KIND, Tables, table_types
 from jaxrec.split._program import Program
-from jaxrec.transpose._cells import Backward
 
 _REPEATS, _LOOPS = 5, 20
 
@@ -227,12 +227,11 @@ def _looped(cell: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 def _residual_bytes(params: Params, operands: Sequence[Any]) -> int:
     """Memory of the residual tapes of a gradient for every outer value that has one."""
-    layout, outers = params.layout(readers=True), operands[: params.num_outers]
-    positions = [k for k, x in enumerate(outers) if has_derivative(x)]
-    types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outers]
-    backward = Backward(params.program, layout, params.patterns, types, positions, params.policy)
+    outers = operands[: params.num_outers]
+    wrt = Wrt.of(tuple(k for k, x in enumerate(outers) if has_derivative(x)))
+    backward = backward_of(params, wrt, operands)
     return sum(
-        layout.cell_rows[spec.cell.index] * _nbytes(row)
+        backward.layout.cell_rows[spec.cell.index] * _nbytes(row)
         for spec in params.program.cells
         for row in backward.residual_types(spec)
     )

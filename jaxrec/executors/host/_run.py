@@ -122,7 +122,7 @@ def _names(params: Params, wrt: Wrt) -> list[str]:
 def traced_backward(params: Params, operands: Sequence[Any]) -> HostCall | None:
     """Runs the backward pass for all that has a cotangent, to measure it: what ran, if any."""
     positions = tuple(k for k, x in enumerate(operands) if params.moves(k, x))
-    wrt, carries = Wrt(positions, (None,) * len(positions)), differentiable(params)
+    wrt, carries = Wrt.of(positions), differentiable(params)
     if not positions or not any(carries):
         return None
     made = run_host_forward(params, wrt, operands)
