@@ -22,9 +22,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding
@@ -80,7 +83,7 @@ def _visits_of_one(
         found = frozenset(control)
         everywhere = indexed(walk(function.body))
     always = indexed(function.body.ops)
-    most = _most_calls(function.body)
+    most = calls_on_path(function.body, lambda callee: callee)
     calls = tuple(most[k] for k in range(len(graph.functions)))
     if function.helper:
         return Visits((), False, calls, function.trips)
@@ -159,17 +162,15 @@ def _frames(visits: Sequence[Visits], lanes: int, copies: int) -> tuple[int | No
     return tuple(found)
 
 
-def _most_calls(region: Region) -> collections.Counter[int]:
-    """The most calls of each function on any path through a region."""
-    total: collections.Counter[int] = collections.Counter()
+def calls_on_path(region: Region, kind: Callable[[int], Any]) -> collections.Counter[Any]:
+    """The most calls of each kind, by their function, on any path through a region."""
+    total: collections.Counter[Any] = collections.Counter()
     for op in region.ops:
         if isinstance(op, Call):
-            total[op.callee] += 1
+            total[kind(op.callee)] += 1
         elif isinstance(op, Switch):
-            most: collections.Counter[int] = collections.Counter()
-            for inner in op.regions:
-                most |= _most_calls(inner)
-            total += most
+            inner = (calls_on_path(region, kind) for region in op.regions)
+            total += functools.reduce(operator.or_, inner)
     return total
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from jaxrec.graph._ir import Call, Graph, Region, Switch, Value, walk
-from jaxrec.split._bound import Visits, most_frames
+from jaxrec.split._bound import Visits, calls_on_path, most_frames
 from jaxrec.split._cells import Cell, Cells
 
 _Sources = dict[Value, set[Value]]
@@ -81,7 +81,8 @@ class _Chains:
         if self.frames[index] is not None:
             return self.frames[index]
         group = {index} | {k for k in self.leads[index] if index in self.leads.get(k, ())}
-        if any(_most_calls(self.graph.functions[k].body, group) > 1 for k in group):
+        bodies = [self.graph.functions[k].body for k in group]
+        if any(calls_on_path(body, group.__contains__)[True] > 1 for body in bodies):
             return None
         begun = int(0 in group)
         for k in set(range(len(self.visits))) - group:
@@ -96,17 +97,6 @@ class _Chains:
     def _nests(self, caller: int, index: int) -> bool:
         """Whether a chain begins in each call of another."""
         return self.frames[caller] is None and self.is_recursive(index)
-
-
-def _most_calls(region: Region, callees: Collection[int]) -> int:
-    """The most calls of some functions on any path through a region."""
-    total = 0
-    for op in region.ops:
-        if isinstance(op, Call):
-            total += op.callee in callees
-        elif isinstance(op, Switch):
-            total += max(_most_calls(inner, callees) for inner in op.regions)
-    return total
 
 
 def _last(cells: Cells, region: Region) -> Iterator[Cell]:
