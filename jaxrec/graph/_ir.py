@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -215,6 +215,15 @@ class Graph:
             for param, atom in self.arguments(call):
                 found.setdefault(param, []).append(atom)
         return found
+
+    def sources(self, value: Value) -> Sequence[Atom]:
+        """What a value follows from within calls and from caller to callee; not from results."""
+        op = self.makers.get(value)
+        if op is None:
+            return self.passed.get(value, ())
+        if isinstance(op, Switch):
+            return op.sources(value)
+        return op.inputs if isinstance(op, Prim) else ()
 
     def arguments(self, call: Call) -> Iterator[tuple[Value, Atom]]:
         """Each parameter of the function that is called, and what the call passes for it."""

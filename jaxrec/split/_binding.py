@@ -16,10 +16,11 @@ chapter 8.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from jaxrec._transitive import transitive
 from jaxrec._types import is_whole
 from jaxrec.graph._ir import (
     Atom,
@@ -217,25 +218,18 @@ def needed_control(graph: Graph, binding: Binding, exports: Iterable[Value]) -> 
 
     They are for choices, for what cells read, and for who looks at the arguments of calls.
     """
-    todo: list[Atom] = list(exports)
-    todo += [p for p in graph.entry.params if binding.is_control(p) and is_whole(p.aval)]
+    start: list[Atom] = list(exports)
+    start += [p for p in graph.entry.params if binding.is_control(p) and is_whole(p.aval)]
     switches = [op for op in graph.ops if isinstance(op, Switch)]
-    todo += [op.index for op in switches if binding.is_control_switch(op)]
-    seen: set[Value] = set()
-    while todo:
-        atom = todo.pop()
-        if isinstance(atom, Const) or atom in seen or binding.is_array(atom):
-            continue
-        seen.add(atom)
-        if atom in binding.imports:
-            continue
-        todo.extend(graph.passed.get(atom, ()))
-        op = graph.makers.get(atom)
-        if isinstance(op, Prim):
-            todo.extend(op.inputs)
-        elif isinstance(op, Switch):
-            todo.extend(op.sources(atom))
-    return frozenset(seen)
+    start += [op.index for op in switches if binding.is_control_switch(op)]
+
+    def sources(value: Value) -> Sequence[Atom]:
+        return () if value in binding.imports else graph.sources(value)
+
+    def is_made(atom: Atom) -> bool:
+        return isinstance(atom, Value) and not binding.is_array(atom)
+
+    return frozenset(transitive(start, sources, is_made))
 
 
 def counting(graph: Graph, binding: Binding) -> frozenset[Value]:
@@ -255,21 +249,13 @@ def _choices(graph: Graph) -> list[Atom]:
     return [op.index for op in graph.ops if isinstance(op, Switch) and has_call(op)]
 
 
-def _following(graph: Graph, todo: list[Atom]) -> frozenset[Value]:
+def _following(graph: Graph, start: Iterable[Atom]) -> frozenset[Value]:
     """Some values and those that they follow from."""
-    seen: set[Value] = set()
-    while todo:
-        atom = todo.pop()
-        if isinstance(atom, Const) or atom in seen:
-            continue
-        seen.add(atom)
-        op = graph.makers.get(atom)
-        if op is None:
-            todo += graph.passed.get(atom, ())
-        elif isinstance(op, Prim):
-            todo += op.inputs
-        elif isinstance(op, Call):
-            todo.append(graph.functions[op.callee].body.results[op.outputs.index(atom)])
-        else:
-            todo += op.sources(atom)
-    return frozenset(seen)
+
+    def sources(value: Value) -> Sequence[Atom]:
+        op = graph.makers.get(value)
+        if not isinstance(op, Call):
+            return graph.sources(value)
+        return [graph.functions[op.callee].body.results[op.outputs.index(value)]]
+
+    return frozenset(transitive(start, sources, lambda atom: isinstance(atom, Value)))

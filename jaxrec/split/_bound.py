@@ -29,6 +29,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from jaxrec._transitive import transitive
 from jaxrec.graph._ir import Atom, Call, Function, Graph, Op, Prim, Region, Switch, Value, walk
 from jaxrec.split._binding import Binding
 
@@ -182,17 +183,10 @@ def _leading(graph: Graph, control: Sequence[Sequence[Value]]) -> frozenset[Valu
             for source in sources:
                 follows.setdefault(source, set()).add(arg)
 
-    def leads_back(arg: Value) -> bool:
-        seen: set[Value] = set()
-        todo = list(follows.get(arg, ()))
-        while todo:
-            other = todo.pop()
-            if other not in seen:
-                seen.add(other)
-                todo.extend(follows.get(other, ()))
-        return arg in seen
+    def after(arg: Value) -> Iterable[Value]:
+        return follows.get(arg, ())
 
-    return frozenset(filter(leads_back, follows))
+    return frozenset(arg for arg in follows if arg in transitive(after(arg), after))
 
 
 def _passed(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from jaxrec._transitive import transitive
 from jaxrec._types import is_whole
-from jaxrec.graph._ir import Atom, Const, Graph, Op, Prim, Switch, Value, walk
+from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, walk
 
 if TYPE_CHECKING:
     from jaxrec.split._binding import Binding
@@ -40,29 +41,18 @@ def compared(graph: Graph, binding: Binding, rounded: frozenset[Value]) -> froze
 
 def _deciding(graph: Graph, binding: Binding) -> set[Value]:
     """The floats in the control plane that integers and booleans there follow from."""
-    todo: list[Atom] = [
+    start = [
         atom
         for op in graph.ops
         if isinstance(op, Prim)
         and any(is_whole(v.aval) and binding.is_control(v) for v in op.outputs)
         for atom in op.inputs
     ]
-    found: set[Value] = set()
-    while todo:
-        atom = todo.pop()
-        if isinstance(atom, Const) or atom in found or atom in binding.demanded:
-            continue
-        if not (_is_float(atom) and binding.is_control(atom)):
-            continue
-        found.add(atom)
-        op = graph.makers.get(atom)
-        if isinstance(op, Prim):
-            todo += op.inputs
-        elif isinstance(op, Switch):
-            todo += op.sources(atom)
-        else:
-            todo += graph.passed.get(atom, ())
-    return found
+
+    def decides(atom: Atom) -> bool:
+        return _is_float(atom) and binding.is_control(atom) and atom not in binding.demanded
+
+    return transitive(start, graph.sources, decides)
 
 
 def rounded_in(graph: Graph) -> frozenset[Value]:
@@ -98,14 +88,12 @@ def read_by_cells(graph: Graph, values: frozenset[Value]) -> frozenset[Value]:
                 pending += [atom for region in op.regions for atom in region.results]
             else:
                 pending += op.inputs
-    found: set[Value] = set()
-    while pending:
-        atom = pending.pop()
-        if isinstance(atom, Value) and atom in values and atom not in found:
-            found.add(atom)
-            op = graph.makers.get(atom)
-            pending += op.inputs if isinstance(op, Prim) else ()
-    return frozenset(found)
+
+    def sources(value: Value) -> Iterable[Atom]:
+        op = graph.makers.get(value)
+        return op.inputs if isinstance(op, Prim) else ()
+
+    return frozenset(transitive(pending, sources, values.__contains__))
 
 
 def _rounds(graph: Graph, op: Prim, rounded: set[Value]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxrec import _core
+from jaxrec._transitive import transitive
 from jaxrec.graph._inline import is_opaque, without_rules
 from jaxrec.graph._ir import (
     Atom,
@@ -145,11 +146,7 @@ class _Scope:
                     todo += self.arguments(op)
                 elif isinstance(op, Switch) and has_call(op):
                     todo.append(op.index)
-        while todo:
-            atom = todo.pop()
-            if atom not in self.needed:
-                self.needed.add(atom)
-                todo += self._operands(atom, is_known)
+        self.needed = transitive(todo, lambda atom: self._operands(atom, is_known))
 
     def arguments(self, op: Call) -> list[Atom]:
         """What a call passes in registers."""

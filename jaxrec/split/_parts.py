@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from jaxrec._transitive import transitive
 from jaxrec._types import has_derivative
 from jaxrec.graph._ir import Value, free_atoms, is_constant
 
@@ -32,12 +33,7 @@ def unread_parts(
     for spec in cells:
         for part, sources in _sources(spec):
             follows.setdefault(part, set()).update(sources)
-    todo = list(read)
-    while todo:
-        new = follows.get(todo.pop(), set()) - read
-        read |= new
-        todo += new
-    return frozenset(follows) - read
+    return frozenset(follows) - transitive(read, lambda part: follows.get(part, ()))
 
 
 def _sources(spec: CellSpec) -> list[tuple[Part, frozenset[Part]]]:

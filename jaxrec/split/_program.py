@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
+from jaxrec._transitive import transitive
 from jaxrec._types import has_derivative
 from jaxrec.graph._ir import (
     Atom,
@@ -290,12 +291,11 @@ class Program:
 
     def _made_from(self, classes: Iterable[int]) -> set[int]:
         """Some classes, and all that cells make from them."""
-        found, more = set[int](), set(classes)
-        while more:
-            found |= more
-            read = [spec for spec in self.cells if found.intersection(spec.inputs)]
-            more = {c for spec in read for c in spec.outputs} - found
-        return found
+
+        def made(c: int) -> Iterable[int]:
+            return (out for spec in self.cells if c in spec.inputs for out in spec.outputs)
+
+        return transitive(classes, made)
 
     @functools.cached_property
     def waits(self) -> tuple[bool, ...]:

@@ -13,6 +13,7 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from jaxrec._transitive import transitive
 from jaxrec.graph._ir import Call, Graph, Region, Switch, Value, walk
 from jaxrec.split._bound import Visits, calls_on_path, most_frames
 from jaxrec.split._cells import Cell, Cells
@@ -43,11 +44,11 @@ def most_ready(graph: Graph, cells: Cells, visits: Sequence[Visits]) -> tuple[in
 
 def _reached(visits: Sequence[Visits], index: int) -> set[int]:
     """The functions that one leads to, itself if by way of others or at once."""
-    found, more = set[int](), {index}
-    while more:
-        more = {c for k in more for c, calls in enumerate(visits[k].calls) if calls} - found
-        found |= more
-    return found
+
+    def called(k: int) -> list[int]:
+        return [c for c, calls in enumerate(visits[k].calls) if calls]
+
+    return transitive(called(index), called)
 
 
 @dataclasses.dataclass
@@ -138,8 +139,5 @@ def _sources(graph: Graph, cells: Cells) -> _Sources:
 
 def _leads_back(cell: Cell, sources: _Sources) -> bool:
     """Whether a cell reads what it has written, maybe by way of others."""
-    seen, more = set[Value](), set(cell.inputs)
-    while more:
-        seen |= more
-        more = set().union(*(sources[value] for value in more if value in sources)) - seen
+    seen = transitive(cell.inputs, lambda value: sources.get(value, ()))
     return any(value in seen for _, value in cell.outputs)
