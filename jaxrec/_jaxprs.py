@@ -7,6 +7,10 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn, jaxprs_in_params
 
+MOVES = frozenset({"reshape", "squeeze", "broadcast_in_dim", "transpose", "rev"})
+MOVES |= {"slice", "concatenate", "copy"}
+"""Operations that compute nothing: each element of the result is one that they are given."""
+
 
 def equations(jaxprs: Iterable[Any]) -> Iterator[JaxprEqn]:
     """Every equation of some jaxprs, each before those inside of it."""

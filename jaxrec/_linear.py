@@ -17,12 +17,12 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
 from jaxrec._equation import run_jaxpr, solver_of
+from jaxrec._jaxprs import MOVES
 from jaxrec._types import has_derivative
 from jaxrec._values import replaced
 
-IN_ALL = {"convert_element_type", "reshape", "broadcast_in_dim", "transpose", "squeeze", "slice"}
-IN_ALL |= {"pad", "concatenate", "split", "copy", "rev", "add", "add_any", "sub", "neg"}
-IN_ALL |= {"reduce_sum", "cumsum", "real", "imag", "complex", "conj", "reduce_precision"}
+IN_ALL = MOVES | {"split", "pad", "convert_element_type", "reduce_precision", "add", "add_any"}
+IN_ALL |= {"sub", "neg", "reduce_sum", "cumsum", "real", "imag", "complex", "conj"}
 """Operations that are linear in all operands together."""
 
 _IN_EACH = {"mul", "dot_general", "conv_general_dilated"}

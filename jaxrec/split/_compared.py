@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from jaxrec._jaxprs import MOVES
 from jaxrec._transitive import transitive
 from jaxrec._types import is_whole
 from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, walk
@@ -20,14 +21,13 @@ from jaxrec.graph._ir import Atom, Graph, Op, Prim, Switch, Value, walk
 if TYPE_CHECKING:
     from jaxrec.split._binding import Binding
 
-_MOVES = {"broadcast_in_dim", "reshape", "squeeze", "slice", "dynamic_slice", "concatenate"}
-_MOVES |= {"transpose", "rev", "copy", "copy_p", "neg", "convert_element_type", "stop_gradient"}
+_SEEN_THROUGH = MOVES | {"dynamic_slice", "neg", "convert_element_type", "stop_gradient"}
 """Operations that XLA sees through when it looks for a product behind a sum."""
 
 _SUMS = {"add", "sub", "add_any", "reduce_sum"}
 
 _EXACT = (
-    _MOVES
+    _SEEN_THROUGH
     | {"add", "sub", "add_any"}
     | {"mul", "max", "min", "abs", "sign", "floor", "ceil", "select_n", "clamp"}
 )
@@ -118,7 +118,7 @@ def summed(graph: Graph, ops: Iterable[Op]) -> set[Atom]:
 
 def _behind_moves(graph: Graph, atom: Atom) -> Any:
     op = graph.makers.get(atom) if isinstance(atom, Value) else None
-    while isinstance(op, Prim) and op.name in _MOVES:
+    while isinstance(op, Prim) and op.name in _SEEN_THROUGH:
         atom = op.inputs[0]
         op = graph.makers.get(atom) if isinstance(atom, Value) else None
     return atom

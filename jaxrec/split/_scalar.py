@@ -15,6 +15,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from jaxrec import _core
+from jaxrec._jaxprs import MOVES
 from jaxrec.graph._ir import Prim, Value
 
 MAX_ELEMENTS = 64
@@ -84,18 +85,7 @@ _REDUCE = {
     "reduce_or": "OR",
     "reduce_xor": "XOR",
 }
-_IDENTITY = {"copy", "stop_gradient", "optimization_barrier"}
-_STRUCTURAL = {
-    "broadcast_in_dim",
-    "reshape",
-    "squeeze",
-    "transpose",
-    "slice",
-    "rev",
-    "concatenate",
-    "stack",
-    "iota",
-}
+_STRUCTURAL = MOVES | {"stack", "iota", "stop_gradient", "optimization_barrier"}
 _SPECIAL = {
     "select_n",
     "convert_element_type",
@@ -110,7 +100,7 @@ _SPECIAL = {
 _IN_ORDER = 32
 """Elements that XLA's program for CPU reduces in their order."""
 
-_KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_IDENTITY, *_STRUCTURAL, *_SPECIAL}
+_KNOWN = {*_UNARY, *_BINARY, *_REDUCE, *_STRUCTURAL, *_SPECIAL}
 
 
 def fits(aval: ShapedArray) -> bool:
@@ -139,7 +129,7 @@ def _is_reduced_in_order(op: Prim) -> bool:
 
 def compile_op(op: Prim, args: Sequence[Registers], to: Emitter) -> Registers:
     """Emits the instructions of an operation and returns the registers of its result."""
-    if op.name in _STRUCTURAL or op.name in _IDENTITY:
+    if op.name in _STRUCTURAL:
         return _structural(op, args, to)
     if op.name in _SPECIAL:
         return _special(op, args, to)

@@ -7,8 +7,9 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn, Var
 
-_STRUCTURAL = {"split", "slice", "reshape", "squeeze", "transpose", "concatenate"}
-_STRUCTURAL |= {"broadcast_in_dim", "convert_element_type", "copy", "rev"}
+from jaxrec._jaxprs import MOVES
+
+_STRUCTURAL = MOVES | {"split", "convert_element_type"}
 
 
 def row_axis(narrow: Any, wide: Any) -> int | None:
