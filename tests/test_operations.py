@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from zoo import JAXREC, PYTHON
 
 import jaxrec as jr
 
@@ -51,6 +52,30 @@ class TestOperations:
         message = "policy= offloads the result of name to .*save_only_these_names"
         with jr.executor(executor), pytest.raises(jr.UnsupportedError, match=message):
             jax.grad(lambda x: f(x, 2).sum())(jnp.ones(3))
+
+    @pytest.mark.parametrize("executor", ["graph", "host"])
+    def test_policy_that_keeps_complex_numbers(self, executor):
+        """They are computed again: no error from what marks residuals."""
+
+        def build(lang):
+            @lang.rec_fn
+            def f(x, n):
+                def on():
+                    inner = f(x, n - 1)
+                    turned = lax.complex(jnp.cos(inner), jnp.sin(inner)) * 2j
+                    spectrum = jnp.fft.rfft(inner, 4).astype(jnp.complex64)
+                    return jnp.abs(turned * turned + spectrum)
+
+                return lang.cond(n <= 0, lambda: x * x, on)
+
+            return f
+
+        x = jnp.array([0.3, 0.5, 0.7])
+        want = jax.grad(lambda x: build(PYTHON)(x, 2).sum())(x)
+        f = build(JAXREC).with_options(policy=jax.checkpoint_policies.everything_saveable)
+        with jr.executor(executor):
+            got = jax.grad(lambda x: f(x, 2).sum())(x)
+        np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 MOVES = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 
 from jaxrec import _compat
@@ -104,7 +105,10 @@ def trace_cell(
 
 
 def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
-    """The policy, checked to ask for nothing but keeping or not."""
+    """The policy, checked to ask for nothing but keeping or not.
+
+    Complex numbers are computed again: JAX has no mark for those that are kept.
+    """
     names = _names(policy)
 
     def keeps(primitive: Any, /, *avals: Any, **params: Any) -> Any:
@@ -123,7 +127,7 @@ def _on_tapes(policy: Callable[..., Any]) -> Callable[..., Any]:
                 "recursive calls stay where the calls run. Keep them, or compute them again: "
                 "jax.checkpoint_policies.save_only_these_names."
             )
-        return kept
+        return kept and not _is_complex(primitive, avals, params)
 
     return keeps
 
@@ -155,14 +159,20 @@ _FACTORIZATIONS = {"cholesky", "eigh", "lu", "qr", "svd"}
 def _keeps_costly(prim: Any, *avals: Any, **params: Any) -> bool:
     """The default policy: keeps products and factorizations of matrices.
 
-    None of complex numbers, which JAX cannot mark. On CPU it is faster to compute activations again
-    than to write and read them.
+    On CPU it is faster to compute activations again than to write and read them.
     """
-    if any(jnp.issubdtype(aval.dtype, jnp.complexfloating) for aval in avals):
-        return False
     return prim.name in _FACTORIZATIONS or jax.checkpoint_policies.dots_saveable(
         prim, *avals, **params
     )
+
+
+_MAKE_COMPLEX = {"complex", "eig", "fft"}
+
+
+def _is_complex(prim: Any, avals: Sequence[Any], params: dict[str, Any]) -> bool:
+    """Whether an operation is one of complex numbers."""
+    types = [*(aval.dtype for aval in avals), params.get("new_dtype", np.float32)]
+    return prim.name in _MAKE_COMPLEX or any(jnp.issubdtype(t, jnp.complexfloating) for t in types)
 
 
 def _shape(aval: Any) -> Any:
