@@ -267,6 +267,39 @@ def test_executors(program, executor):
         assert_close(jax.grad(fun)(W, ROOTS[0]), jax.grad(plain)(W, ROOTS[0]))
 
 
+@pytest.mark.parametrize("executor", ["graph", "host"])
+@pytest.mark.parametrize("jacobian", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("bound", [{}, {"max_calls": 3}])
+def test_many_directions(executor, jacobian, bound):
+    """The bound of the inner recursion, declared or not, is one for each direction too."""
+
+    def build(rec):
+        @rec.rec_fn(**bound)
+        def inner(x, left, right, i):
+            below = (left[i], right[i])
+
+            def node():
+                return jnp.sin(sum(inner(x, left, right, k) for k in below))
+
+            return rec.cond(left[i] < 0, lambda: x * (i + 1), node)
+
+        @rec.rec_fn()
+        def outer(x, left, right, i):
+            y = jax.grad(lambda x: inner(x, left, right, i).sum())(x)
+
+            def node():
+                return outer(y, left, right, left[i]) * outer(x, left, right, right[i])
+
+            return rec.cond(left[i] < 0, lambda: y, node)
+
+        return outer
+
+    x, tree = jnp.linspace(0.1, 0.5, 40), (jnp.array([1, -1, -1]), jnp.array([2, -1, -1]))
+    with jr.executor(executor):
+        got = jacobian(build(jr))(x, *tree, 0)
+    np.testing.assert_allclose(got, jacobian(build(Plain))(x, *tree, 0), rtol=1e-4, atol=1e-6)
+
+
 def test_a_function_inside_its_own_recursion():
     @jr.rec_fn
     def own(x, n):

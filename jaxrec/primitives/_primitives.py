@@ -67,6 +67,10 @@ for _primitive in (
 _compat.keep_weakly(Params)  # which lead to the program
 
 
+DIRECTIONS = "directions of a derivative"
+"""The name of the axis of tangents or cotangents, where there are several on one schedule."""
+
+
 def warn_of_copies(devices: int, *, params: Params, **_: Any) -> None:
     """Warns where several devices compute the same, since XLA does not divide what a loop runs.
 
@@ -84,7 +88,8 @@ def warn_of_copies(devices: int, *, params: Params, **_: Any) -> None:
 def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
     """Sets the `vmap` rule of a primitive of this file.
 
-    Where the calls of a wave, or their examples, invoke a function, it is one for each.
+    Where the calls of a wave, their examples, or directions that a cell is differentiated in,
+    invoke a function, it is one for each.
     """
 
     def batched(
@@ -93,17 +98,21 @@ def register_batching(primitive: Primitive, rule: Callable[..., Any]) -> None:
         if all(dim is _compat.not_mapped for dim in dims):
             outs = primitive.bind(*operands, **how)
             return outs, [_compat.not_mapped] * len(outs)
-        if name in (ROWS, EXAMPLES):
-            how["params"] = _one_each(primitive, how["params"], size, dims)
+        if name in (ROWS, EXAMPLES, DIRECTIONS):
+            how["params"] = _one_each(primitive, how["params"], name, size, dims)
         return rule(list(map(_compat.typed, operands)), dims, **how)
 
     _compat.register_batching_by_axis(primitive, batched)
 
 
-def _one_each(primitive: Primitive, params: Params, size: int, dims: Sequence[Any]) -> Params:
+def _one_each(
+    primitive: Primitive, params: Params, name: Any, size: int, dims: Sequence[Any]
+) -> Params:
     """An invocation for each of some calls: what bounds one of them does so for each."""
     own = dims[1:] if primitive in (rec_remade_p, rec_schedule_p) else dims  # behind the state
     is_apart = any(own[k] is not _compat.not_mapped for k in params.controlling)
+    if name == DIRECTIONS and not (is_apart or params.program.is_stepped):
+        return params  # one schedule, whose calls count once
     needs_none = primitive in (rec_p, rec_example_p) and is_native(params)
     if is_apart and params.declared is None and not needs_none:
         params = dataclasses.replace(params, declared=derived_bound(params))
@@ -199,5 +208,5 @@ def check_compilable(params: Params) -> None:
 def over_stack(fun: Any, axes: int) -> Any:
     """Maps a function over the leading axes of all its arguments."""
     for _ in range(axes):
-        fun = jax.vmap(fun)
+        fun = jax.vmap(fun, axis_name=DIRECTIONS)
     return fun
