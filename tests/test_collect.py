@@ -129,6 +129,20 @@ def test_rows_that_are_not_calls_are_zero():
     assert not calls.results[1:].any() and not calls.valid[1:].any()
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("empty", [(), (None,)])
+def test_results_of_nothing(executor, empty):
+    @jr.rec_fn(max_calls=20)
+    def down(x, n):
+        return jr.cond(n == 0, lambda: empty, lambda: down(x, n - 1))
+
+    with jr.executor(executor):
+        for transform in (lambda fun: fun, jax.jit)[: 1 if executor == "host" else 2]:
+            result, calls = transform(jr.collect(down))(jnp.ones(3), 3)
+            assert result == calls.results == empty
+            assert int(calls.valid.sum()) == 4
+
+
 def test_results_of_several_kinds():
     embed, tree = normal(16, 6), forest()
     _, calls = jr.collect(several_results(JAXREC))(embed, tree, 0)

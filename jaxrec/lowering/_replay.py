@@ -51,7 +51,8 @@ def replay(at: Scheduled) -> list[Any]:
     for kind, branch in widths.items():
         numbered[kind] = branches.index(branch)
     is_wave = numbers(at.layout.max_waves) < at.tables.num_waves  # the rest is never written
-    branch_of = jnp.asarray(numbered)[jnp.where(is_wave, at.tables.waves[:, KIND], 0)]
+    kind_of = jnp.where(is_wave, at.tables.waves[:, KIND], 0)
+    branch_of = gather(jnp.asarray(numbered), kind_of)
 
     def step(tapes: list[Any], number: Any) -> tuple[list[Any], None]:
         wave = at.tables.waves[number]
