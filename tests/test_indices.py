@@ -51,9 +51,20 @@ def test_of_an_unsigned_type_that_has_no_minus_one(executor, dtype):
         return jr.cond(following[i] < 0, lambda: x, lambda: last(x, following, following[i]))
 
     following = jnp.array([1, 0], dtype) - jnp.array(1, dtype)
-    told = rf"check where the index .* from: -1 is {following[1]} in an unsigned type\."
+    told = rf"check where the index .* from: -1 is {following[1]} where the type is unsigned\."
     with jr.executor(executor), pytest.raises(jr.JaxRecError, match=f"(?i){told}"):
         last(jnp.ones(2), following, 1)
+
+
+@pytest.mark.parametrize("executor", ["graph", "host", "reference"])
+def test_of_one_behind_the_last_of_255(executor):
+    @jr.rec_fn
+    def last(x, following, i):
+        return jr.cond(following[i] < 0, lambda: x, lambda: last(x, following, following[i]))
+
+    following = jnp.full(255, -1).at[3].set(255)
+    with jr.executor(executor), pytest.raises(jr.JaxRecError, match=r"255 .* comes from\.$"):
+        last(jnp.ones(2), following, 3)
 
 
 @executors

@@ -68,10 +68,12 @@ std::vector<int64_t> as_written(const IndexFault& fault, const Outer& outer) {
   return index;
 }
 
-// What is wrong with an index that is -1 in an unsigned type, as of a leaf that has no children.
-std::string if_unsigned(int64_t index) {
+// What may be wrong with an index: -1, as of a leaf that has no children, in an unsigned type. One
+// that is the size of the axis is off by one.
+std::string if_unsigned(int64_t index, int64_t size) {
   for (int64_t wrapped : {int64_t{0xff}, int64_t{0xffff}, int64_t{0xffffffff}})
-    if (index == wrapped) return ": -1 is " + std::to_string(index) + " in an unsigned type";
+    if (index == wrapped && index != size)
+      return ": -1 is " + std::to_string(index) + " where the type is unsigned";
   return "";
 }
 
@@ -128,7 +130,7 @@ Status index_error(const Names& names, const std::vector<PathStep>& path, const 
               format_list(written) + "], which is out of range for " + shape + " (axis " +
               std::to_string(fault.axis) + "). Call path: " + format_path(names, path) +
               ". Check where the index into " + full + " comes from" +
-              if_unsigned(written[fault.axis]) + ".",
+              if_unsigned(written[fault.axis], outer.dims[fault.axis]) + ".",
           0};
 }
 

@@ -199,8 +199,8 @@ class Interpreter:
         # To one that counts from the end the size of the axis was added.
         written = [k - size if k < 0 else k for k, size in zip(index, shape, strict=True)]
         element = f"{array.rpartition('.')[2]}[{', '.join(map(str, written))}]"
-        wrapped = written[axis] in _WRAPPED
-        why = f": -1 is {written[axis]} in an unsigned type" if wrapped else ""
+        wraps = written[axis] in _WRAPPED and written[axis] != shape[axis]  # or it is off by one
+        why = f": -1 is {written[axis]} where the type is unsigned" if wraps else ""
         raise JaxRecError(
             f"{self._running.name} read {element}, which is out of range for an array of "
             f"{sizes} (axis {axis}). Call path: "
