@@ -67,6 +67,21 @@ class TestCosts:
         assert widths_of(program, 64, 1 << 14) == (1, 64)
         assert widths_of(program, 1, 400) == (8,)
 
+    def test_many_cells_with_rules_have_a_width_of_one_call(self):
+        """What a rule takes in the backward pass is not known: it may call Python."""
+        scaled = jax.custom_vjp(lambda k, x: k * x)
+        scaled.defvjp(lambda k, x: (k * x, k), lambda k, ct: (None, k * ct))
+
+        @jr.rec_fn
+        def turned(x, n):
+            def more(k):
+                return lambda: scaled(k, turned(x, n - 1) + turned(x, n - 2))
+
+            return jr.cond(n <= 0, lambda: x, lambda: jr.switch(n % 9, list(map(more, range(9)))))
+
+        _, program = program_of(turned, jnp.ones(70), 3)
+        assert widths_of(program, 1, 400) == (1, 8)
+
     def test_many_cells_that_compute_much_have_a_width_of_one_call(self):
         @jr.rec_fn
         def turned(w, x, n):

@@ -82,12 +82,13 @@ def widths_of(
     calls_host = any(program.calls_host)  # a call of Python a row
     has_narrow = platform.has_narrow or calls_host
     few = _has_few_cells(program)
+    costly = calls_host or program.nests or program.has_rules  # as far as is known
 
     def saves(narrower: int) -> bool:
         return (widest - narrower) * (program.row_flops + _ROW_FLOPS) > platform.little_flops
 
     sizes = {widest}
-    if has_narrow and (few or calls_host or program.nests or widest > _ONE_SIZE or saves(1)):
+    if has_narrow and (few or costly or widest > _ONE_SIZE or saves(1)):
         sizes.add(1)
     between = _between(lanes, widest) if has_narrow else max(widest // _NARROWER, 1)
     if few and not program.nests and saves(between):
