@@ -5,7 +5,7 @@ in a branch that is not taken, no derivative is computed. A wave has a row for t
 same, with a cotangent of zero, and zero times an infinite derivative would be NaN. So equations
 that are linear in an operand give zeros for its zeros:
 
-    mul, div            each element
+    mul, div            each element; of a product of two such, where either is zero
     dot_general         each sum, or what a row adds to a sum over rows; and convolutions
     triangular_solve    each system; and tridiagonal_solve
     scan, while, cond   by the equations in them
@@ -126,6 +126,8 @@ class _Evaluation:
         evaluated = self._evaluated(eqn, flows) if any(carries) else None
         if evaluated is not None:
             return self._flows(*evaluated)
+        if name == "mul" and all(carries) and not self._again:
+            return [_Flow(_product(eqn, values), True)]
         if name in self._rules and carries.count(True) == 1:
             return [_Flow(self._rules[name](eqn, values, carries.index(True), self._rows), True)]
         outs = bind_equation(self._inside(eqn, carries), values)
@@ -173,6 +175,14 @@ def _elementwise(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
         return out
     zero = _is_zero(values[k])  # JAX leaves axes of one element to be broadcast
     return _where_zero(_spread(zero, list(range(zero.ndim)), out.shape), out)
+
+
+def _product(eqn: JaxprEqn, values: list[Any]) -> Any:
+    """A product of two tangents, as in a second derivative, zero where either of them is."""
+    (out,) = bind_equation(eqn, values)
+    for x in values:
+        out = _where_zero(_spread(_is_zero(x), list(range(out.ndim)), out.shape), out)
+    return out
 
 
 def _solve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:

@@ -215,3 +215,27 @@ def test_what_follows_from_arguments_that_all_calls_share(step: Any, executor: s
     assert np.isfinite(want[0]) and np.isinf(want[1])
     with jr.executor(executor):
         np.testing.assert_allclose(jax.grad(build(JAXREC))(v, 2), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("turns", [0, 2])
+def test_second_derivatives_of_what_all_calls_share(turns: int, executor: str) -> None:
+    """In a product of two tangents either may be zero."""
+
+    def build(lang: Language) -> Any:
+        @lang.rec_fn
+        def repeated(p, n):
+            def root() -> Any:
+                turned = jax.lax.fori_loop(0, turns, lambda _, x: jnp.sqrt(x * x), p["b"])
+                return jnp.sqrt(turned if turns else p["b"]) + p["a"] * p["a"]
+
+            return lang.cond(n == 0, lambda: p["a"] + root(), lambda: root() + repeated(p, n - 1))
+
+        return repeated
+
+    point = {"a": 1.5, "b": 0.0}
+    with jr.executor(executor):
+        found = jax.grad(lambda p: jax.grad(build(JAXREC))(p, 2)["a"])(point)
+        assert jax.tree.map(float, found) == {"a": 6, "b": 0}
+        by_a = jax.hessian(build(JAXREC))(point, 2)["a"]
+    assert jax.tree.map(float, by_a) == {"a": 6, "b": 0}

@@ -122,8 +122,11 @@ class _Scope:
         self.graph, self.outer_of = graph, binding.outer_of
         self.loops = Loops(graph)
         self.tangents = find_tangents(graph, self.loops, tangents)
-        derived = binding.derived - _constants(graph, binding.derived)
-        self.arrays = dataclasses.replace(binding, derived=derived)
+        # The others are computed beforehand, where zeros stay too, but in sums as a whole.
+        makers = ((v, graph.makers.get(v)) for v in binding.derived & self.tangents)
+        own = {v for v, op in makers if isinstance(op, Prim) and _native_ops.is_known(op)}
+        own |= _constants(graph, binding.derived)
+        self.arrays = dataclasses.replace(binding, derived=binding.derived - own)
         self.deciding = binding.deciding
         self.needed: set[Atom] = set()
         self.table = ArrayTable(self.arrays)
