@@ -173,16 +173,21 @@ def _elementwise(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
     (out,) = bind_equation(eqn, values)
     if (eqn.primitive.name, k) == ("div", 1):
         return out
-    zero = _is_zero(values[k])  # JAX leaves axes of one element to be broadcast
-    return _where_zero(_spread(zero, list(range(zero.ndim)), out.shape), out)
+    return _where_factor_zero(values[k], out)
 
 
 def _product(eqn: JaxprEqn, values: list[Any]) -> Any:
     """A product of two tangents, as in a second derivative, zero where either of them is."""
     (out,) = bind_equation(eqn, values)
     for x in values:
-        out = _where_zero(_spread(_is_zero(x), list(range(out.ndim)), out.shape), out)
+        out = _where_factor_zero(x, out)
     return out
+
+
+def _where_factor_zero(factor: Any, product: Any) -> Any:
+    """A product, each element zero where a factor is: of one element for all, in some axes."""
+    silent = _spread(_is_zero(factor), list(range(factor.ndim)), product.shape)
+    return _where_zero(silent, product)
 
 
 def _solve(eqn: JaxprEqn, values: list[Any], k: int, rows: Rows) -> Any:
