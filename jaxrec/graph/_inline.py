@@ -42,7 +42,7 @@ def without_rules(
         found.update((op, region) for op, region in regions if region is not None)
     if not found:
         return graph
-    functions = [dataclasses.replace(f, body=_inlined(f.body, found, {})) for f in graph.functions]
+    functions = [dataclasses.replace(f, body=_inlined(f.body, found)) for f in graph.functions]
     return dataclasses.replace(graph, functions=tuple(functions))
 
 
@@ -59,16 +59,23 @@ def _region(op: Prim, taken: Sequence[Collection[Value]], kept: Collection[Value
     return region_of(_compat.without_dead(closed), op.inputs, plain=True)
 
 
-def _inlined(region: Region, found: Mapping[Op, Region], names: dict[Value, Atom]) -> Region:
-    """A region in which other operations stand for some; `names`: what their results are now."""
+def _inlined(region: Region, found: Mapping[Op, Region]) -> Region:
+    """A region in which other operations stand for some."""
+    names: dict[Value, Atom] = {}
+    spliced = _spliced(region, found, names)
+    return renamed(spliced, names)
+
+
+def _spliced(region: Region, found: Mapping[Op, Region], names: dict[Value, Atom]) -> Region:
+    """The same before names are changed; `names`: what results of the operations are now."""
     ops: list[Op] = []
     for op in region.ops:
         if op in found:
             ops += found[op].ops
             names.update(zip(op.outputs, known(found[op].results, names), strict=True))
         elif isinstance(op, Switch):
-            regions = tuple(_inlined(inner, found, names) for inner in op.regions)
+            regions = tuple(_spliced(inner, found, names) for inner in op.regions)
             ops.append(dataclasses.replace(op, regions=regions))
         else:
             ops.append(op)
-    return renamed(Region(tuple(ops), region.results), names)
+    return Region(tuple(ops), region.results)
